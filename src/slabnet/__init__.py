@@ -1,0 +1,89 @@
+"""slabnet: Bayesian neural networks that are uncertain about their own structure as well as their weights.
+
+Names are loaded when they are first used, so that `import slabnet` does not load torch.
+
+>>> import slabnet as sn
+>>> net = sn.mlp((64, 100, 10))
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from slabnet.version import __version__
+
+if TYPE_CHECKING:
+    from slabnet import data
+    from slabnet.attach import likelihood_of
+    from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
+    from slabnet.config import Beta, NetworkConfig, Prior, Recipe, ScaleMixture, Start, TrainConfig
+    from slabnet.convert import conversion, convert
+    from slabnet.draws import (
+        drawing,
+        exact,
+        fixed,
+        local,
+        mean,
+        median,
+        median_drawn,
+        relaxed,
+        score,
+        straight_through,
+    )
+    from slabnet.elbo import elbo, kl
+    from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
+    from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
+    from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood, rmse
+    from slabnet.networks import METHODS, Network, convnet, mlp
+    from slabnet.predict import predict
+    from slabnet.records import Densities, Epoch, History, Prediction, Selection
+    from slabnet.select import median_model
+    from slabnet.store import load, read_header, save
+    from slabnet.train import fit
+
+_WHERE = {
+    "attach": ["likelihood_of"],
+    "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
+    "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "ScaleMixture", "Start", "TrainConfig"],
+    "convert": ["conversion", "convert"],
+    "draws": [
+        "drawing",
+        "exact",
+        "fixed",
+        "local",
+        "mean",
+        "median",
+        "median_drawn",
+        "relaxed",
+        "score",
+        "straight_through",
+    ],
+    "elbo": ["elbo", "kl"],
+    "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
+    "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
+    "metrics": ["accuracy", "accuracy_with_doubt", "negative_log_likelihood", "rmse"],
+    "networks": ["METHODS", "Network", "convnet", "mlp"],
+    "predict": ["predict"],
+    "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
+    "select": ["median_model"],
+    "store": ["load", "read_header", "save"],
+    "train": ["fit"],
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = ["__version__", "data", *sorted(_MODULES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "data":
+        return importlib.import_module("slabnet.data")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'slabnet' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"slabnet.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

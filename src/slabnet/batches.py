@@ -1,0 +1,142 @@
+"""Training data in one shape: tensors that know their n, or any iterable of batches with n given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import check_whole, one_line, refuse
+from slabnet.likelihoods import Likelihood, check_finite
+
+Data = tuple[Any, Any] | Iterable[tuple[Any, Any]]
+
+
+class Batches:
+    """Rows to train on. `n` is the size of the whole data set, which scales the log-likelihood."""
+
+    n: int
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch."""
+        raise NotImplementedError(f"{type(self).__name__} must give its batches")
+
+
+class TensorBatches(Batches):
+    """Data in memory, batched by index in an order that `generator` decides."""
+
+    def __init__(self, x: Tensor, y: Tensor, batch_size: int) -> None:
+        self.x, self.y, self.n, self.batch_size = x, y, len(x), batch_size
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(self.n, generator=generator).to(self.x.device)
+        for rows in torch.split(order, self.batch_size):
+            yield self.x[rows], self.y[rows]
+
+
+class StreamBatches(Batches):
+    """Any iterable of (x, y) batches that can be read once an epoch."""
+
+    def __init__(self, batches: Iterable[tuple[Any, Any]], n: int, prepare: Prepare) -> None:
+        self.batches, self.n, self.prepare = batches, n, prepare
+        self._epochs = 0
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        rows = 0
+        for batch in self.batches:
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                refuse("fit", "train", "an iterable of (x, y) batches", type(batch).__name__)
+            x, y = self.prepare(*batch)
+            if len(x) > self.n:
+                refuse("fit", "n", f"at least the size of a batch, {len(x)}", self.n)
+            rows += len(x)
+            yield x, y
+        if not rows:
+            allowed = "not empty" if not self._epochs else "readable once an epoch, as a list or a DataLoader is"
+            refuse("fit", "train", allowed, f"no batch in epoch {self._epochs + 1}")
+        self._epochs += 1
+
+
+class Prepare:
+    """Turns what a user gave for `net` into tensors on the device, or says what is wrong with it."""
+
+    def __init__(
+        self, net: nn.Module, likelihood: Likelihood, dtype: torch.dtype, device: torch.device, where: str = "fit"
+    ) -> None:
+        self.net, self.likelihood, self.where = net, likelihood, where
+        self.dtype, self.device = dtype, device
+        self.row_shape: tuple[int, ...] | None = getattr(net, "row_shape", None)
+        self.outputs: int | None = getattr(net, "outputs", None)
+
+    def __call__(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+        features = self.features(x)
+        targets = as_tensor(y, self.where, "y")
+        if targets.ndim < 1 or len(features) != len(targets):
+            refuse(self.where, "y", f"as long as x, {len(features)} rows", f"shape {tuple(targets.shape)}")
+        if self.outputs is None:
+            self.outputs = _outputs(self.net, features[:1], self.where)
+        return features, self.likelihood.targets(targets, self.outputs, self.dtype, self.where).to(self.device)
+
+    def features(self, x: Any) -> Tensor:
+        """x alone, checked."""
+        features = as_tensor(x, self.where, "x")
+        if features.ndim < 1 or len(features) == 0:
+            refuse(self.where, "x", "at least one row", f"shape {tuple(features.shape)}")
+        if self.row_shape is not None:
+            fits = features.shape[1:] == self.row_shape or (
+                len(self.row_shape) == 1 and features[0].numel() == self.row_shape[0] and features.ndim > 1
+            )
+            if not fits:
+                wanted = " x ".join(str(size) for size in self.row_shape)
+                refuse(self.where, "x", f"rows of {wanted} numbers", f"shape {tuple(features.shape)}")
+        check_finite(features, self.where, "x")
+        return features.to(self.device, self.dtype)
+
+
+def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) -> Batches:
+    """`train` as batches: (x, y) arrays know their n, any other iterable must be told."""
+    if is_pair(train):
+        x, y = prepare(*train)
+        if n is not None and n != len(x):
+            refuse("fit", "n", f"the number of rows, {len(x)}, or left out", n)
+        if batch_size > len(x):
+            refuse("fit", "batch_size", f"at most the number of rows, {len(x)}", batch_size)
+        return TensorBatches(x, y, batch_size)
+    if not isinstance(train, Iterable):
+        refuse("fit", "train", "(x, y) or an iterable of (x, y) batches", type(train).__name__)
+    if n is None:
+        refuse("fit", "n", "given with an iterable: the number of rows in one epoch", None)
+    return StreamBatches(train, check_whole("fit", "n", n, at_least=1), prepare)
+
+
+def is_pair(train: Any) -> bool:
+    """Whether `train` is (x, y) as two arrays, not two batches."""
+    return isinstance(train, (tuple, list)) and len(train) == 2 and all(_is_array(part) for part in train)
+
+
+def as_tensor(value: Any, where: str, name: str) -> Tensor:
+    """An array of numbers as a tensor, without a copy where that is possible."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError):
+        refuse(where, name, "an array of numbers", type(value).__name__)
+    return tensor
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__array__")
+
+
+def _outputs(net: nn.Module, row: Tensor, where: str) -> int:
+    """How many numbers a network of unknown shape gives for a row, found by asking it."""
+    training = net.training
+    try:
+        with torch.no_grad():
+            return int(net.eval()(row).shape[-1])
+    except (RuntimeError, ValueError) as error:
+        refuse(where, "x", "rows that the network can take", f"shape {tuple(row.shape)} ({one_line(str(error))})")
+    finally:
+        net.train(training)

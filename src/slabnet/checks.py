@@ -1,0 +1,122 @@
+"""Errors and the one grammar they speak: where, which parameter, what is allowed, what came.
+
+This module imports nothing heavy, so that a bad command line is refused before torch is loaded.
+
+>>> check_number("mlp", "psi", 1.5, above=0, below=1)
+Traceback (most recent call last):
+    ...
+slabnet.checks.ArgumentError: mlp: psi must be a number above 0 and below 1, got 1.5
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_LONGEST = 80
+
+
+class SlabnetError(Exception):
+    """Work that failed, said in one line; the command line exits with 1."""
+
+    exit_code = 1
+
+
+class ArgumentError(SlabnetError, ValueError):
+    """A bad call or bad input; the command line exits with 2 and nothing has been written."""
+
+    exit_code = 2
+
+
+class FileError(SlabnetError):
+    """A file that is damaged or is not what it claims to be."""
+
+
+class TrainingDiverged(SlabnetError):
+    """The loss became infinite or NaN; the network holds its last good state."""
+
+
+def one_line(value: object) -> str:
+    """`value` as text without line breaks or control characters, cut to a readable length."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def refuse(where: str, parameter: str, allowed: str, came: object) -> NoReturn:
+    """Raise the one kind of argument error there is."""
+    shown = one_line(repr(came)) if isinstance(came, str) else one_line(came)
+    raise ArgumentError(f"{where}: {parameter} must be {allowed}, got {shown}")
+
+
+def check_number(
+    where: str,
+    parameter: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> float:
+    """Return `value` as a float, or refuse it."""
+    bounds = [
+        (f"above {above}", above is None or (_real(value) and value > above)),
+        (f"at least {at_least}", at_least is None or (_real(value) and value >= at_least)),
+        (f"below {below}", below is None or (_real(value) and value < below)),
+        (f"at most {at_most}", at_most is None or (_real(value) and value <= at_most)),
+    ]
+    said = " and ".join(
+        text for (text, _), bound in zip(bounds, (above, at_least, below, at_most), strict=True) if bound is not None
+    )
+    if not _real(value) or not all(ok for _, ok in bounds):
+        refuse(where, parameter, f"a number {said}" if said else "a finite number", value)
+    return float(value)
+
+
+def check_whole(where: str, parameter: str, value: Any, *, at_least: int) -> int:
+    """Return `value` as an int, or refuse it (bool and 3.0 are not whole numbers here)."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < at_least:
+        refuse(where, parameter, f"a whole number of at least {at_least}", value)
+    return int(value)
+
+
+def check_choice(where: str, parameter: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return `value` if it is one of `allowed`."""
+    options = list(allowed)
+    if value not in options:
+        refuse(where, parameter, f"one of {', '.join(options)}", value)
+    return str(value)
+
+
+def _real(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+
+
+class Settings(BaseModel):
+    """A frozen record of settings whose errors follow the one grammar; unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ArgumentError(_settings_message(type(self), error)) from None
+
+
+def _settings_message(owner: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    where = owner.__name__
+    if first["type"] == "extra_forbidden":
+        return f"{where}: {one_line(name)} is not a setting; there are {', '.join(owner.model_fields)}"
+    if first["type"] == "value_error":
+        return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    allowed = first["msg"].removeprefix("Input should be ")
+    came = first.get("input")
+    shown = one_line(repr(came)) if isinstance(came, str) else one_line(came)
+    return f"{where}: {name} must be {allowed}, got {shown}"

@@ -1,0 +1,80 @@
+"""Names of data sets, and where their files are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slabnet.checks import FileError, check_choice
+from slabnet.data.idx import read_idx
+
+ENVIRONMENT = "SLABNET_DATA"
+NAMES = ("digits", "mnist", "fashion-mnist")
+DIGITS_TEST = 360  # a fifth of scikit-learn's digits
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set: `train` and `test` are (x, y), ready for `fit` and `predict`; pixels are in [0, 1]."""
+
+    name: str
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    classes: int
+    image_shape: tuple[int, int] | None = None
+
+    @property
+    def inputs(self) -> int:
+        return int(self.train[0].shape[1])
+
+
+def load(name: str) -> Split:
+    """A data set by name: "digits" comes with scikit-learn, the others as IDX files under SLABNET_DATA.
+
+    >>> load("digits").train[0].shape
+    torch.Size([1437, 64])
+    """
+    check_choice("data", "name", name, NAMES)
+    return _digits() if name == "digits" else _idx(name)
+
+
+def _digits() -> Split:
+    """scikit-learn's 1 797 digits of 8 x 8 pixels in one fixed split."""
+    from sklearn.datasets import load_digits  # slow to import, and needed here only
+
+    bunch = load_digits()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    x = torch.tensor(bunch.data[order] / 16.0, dtype=torch.float32)
+    y = torch.tensor(bunch.target[order], dtype=torch.int64)
+    return Split("digits", (x[:-DIGITS_TEST], y[:-DIGITS_TEST]), (x[-DIGITS_TEST:], y[-DIGITS_TEST:]), 10, (8, 8))
+
+
+def _idx(name: str) -> Split:
+    train, shape = _part(name, "train")
+    test, _ = _part(name, "t10k")
+    return Split(name, train, test, 10, shape)
+
+
+def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    images = read_idx(_find(name, f"{part}-images-idx3-ubyte"))
+    labels = read_idx(_find(name, f"{part}-labels-idx1-ubyte"))
+    if images.ndim != 3 or labels.ndim != 1 or len(labels) != len(images):
+        came = f"shapes {images.shape} and {labels.shape}"
+        raise FileError(f"data: {name} must have images in rows and columns and one label for each, got {came}")
+    x = torch.from_numpy(images.reshape(len(images), -1).astype(np.float32) / 255.0)
+    return (x, torch.from_numpy(labels.astype(np.int64))), (int(images.shape[1]), int(images.shape[2]))
+
+
+def _find(name: str, file: str) -> Path:
+    folder = os.environ.get(ENVIRONMENT)
+    if not folder:
+        raise FileError(f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got no such variable")
+    for path in (Path(folder) / name / f"{file}.gz", Path(folder) / name / file):
+        if path.is_file():
+            return path
+    raise FileError(f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got {folder} without it")

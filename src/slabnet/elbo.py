@@ -1,0 +1,134 @@
+"""The evidence lower bound (Prop. 1, eq. estloss), its two terms apart.
+
+`log_likelihood` is n/N * sum over the batch, averaged over M draws; `kl` is summed over all weights and
+the dispersion, never averaged over layers or batches. Their difference estimates the bound.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import check_choice, refuse
+from slabnet.draws import Draw, Drawable, Fixed, Scope, Score, drawable_layers, drawing, local
+from slabnet.likelihoods import Likelihood
+from slabnet.noise import Seed, keyed_generator
+
+
+class Terms(NamedTuple):
+    """The two terms of the bound, and a third that is zero in value and carries the score gradient."""
+
+    log_likelihood: Tensor
+    kl: Tensor
+    score: Tensor
+
+    @property
+    def elbo(self) -> Tensor:
+        return self.log_likelihood - self.kl
+
+
+class RunningMean:
+    """A baseline for the score estimator: what the log-likelihood was in earlier steps (Remark 2.1)."""
+
+    def __init__(self, decay: float = 0.9) -> None:
+        self.decay = decay
+        self._mean: Tensor | None = None
+
+    def get(self, like: Tensor) -> Tensor:
+        return torch.zeros_like(like) if self._mean is None else self._mean
+
+    def update(self, seen: Tensor) -> None:
+        self._mean = seen if self._mean is None else self.decay * self._mean + (1 - self.decay) * seen
+
+
+def kl(net: nn.Module, likelihood: Likelihood | None = None) -> Tensor:
+    """KL of the whole posterior from the prior: every layer, and the dispersion if a likelihood is given.
+
+    Closed form where there is one, else quadrature.
+    """
+    terms = [layer.prior.kl(layer.blocks()) for layer in drawable_layers(net).values()]
+    if likelihood is not None:
+        terms.append(likelihood.kl())
+    return _total(terms)
+
+
+def elbo(
+    net: nn.Module,
+    likelihood: Likelihood,
+    x: Tensor,
+    y: Tensor,
+    *,
+    n: int,
+    seed: Seed,
+    draw: Draw = local,
+    samples: int = 1,
+    kl: Literal["exact", "sampled"] = "exact",
+    baseline: RunningMean | None = None,
+) -> Terms:
+    """Estimate the bound from a batch of N of n rows with `samples` joint draws (eq. estloss).
+
+    With the `score` draw the term `score` must be added to what is maximised: it has value zero, and the
+    gradient (f_m - c_m) * d log q(gamma_m). The control variate c_m is the mean of f over the other draws
+    when there are several, else `baseline`.
+    """
+    check_choice("elbo", "kl", kl, ("exact", "sampled"))
+    if kl == "sampled" and not draw.draws_weights:
+        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws no weights', kl)
+    layers = list(drawable_layers(net).values())
+    sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(_closed(layer) for layer in layers))
+    if isinstance(seed, int):
+        seed = keyed_generator(seed, device=x.device)
+    scaled, divergences, log_qs = [], [], []
+    for m in range(samples):
+        with drawing(net, draw, seed) as scope:
+            output = net(x)
+            scaled.append(likelihood.log_prob(output, y).sum() * (n / len(x)))
+            if sampled or m == 0:
+                divergences.append(_divergence(scope, layers, kl, sampled) + likelihood.kl())
+            if _by_score(draw):
+                log_qs.append(scope.log_q_gamma())
+    log_likelihood = torch.stack(scaled).mean()
+    divergence = torch.stack(divergences).mean()
+    score = torch.zeros_like(log_likelihood)
+    if log_qs:
+        signals = torch.stack(scaled).detach() - (torch.stack(divergences).detach() if sampled else 0.0)
+        surrogate = (_centred(signals, baseline) * torch.stack(log_qs)).mean()
+        score = surrogate - surrogate.detach()
+    return Terms(log_likelihood, divergence, score)
+
+
+def _by_score(draw: Draw) -> bool:
+    return isinstance(draw.base if isinstance(draw, Fixed) else draw, Score)
+
+
+def _closed(layer: Drawable) -> bool:
+    return layer.prior.closed_form
+
+
+def _divergence(scope: Scope, layers: list[Drawable], kind: str, sampled: bool) -> Tensor:
+    """The KL as the pass sees it: with a fixed selection only the weights that are in it count."""
+    terms = []
+    for layer in layers:
+        at_draw = kind == "sampled" or (sampled and not _closed(layer))
+        terms.append(scope.sampled_kl(layer) if at_draw else layer.prior.kl(scope.blocks(layer)))
+    return _total(terms)
+
+
+def _centred(signals: Tensor, baseline: RunningMean | None) -> Tensor:
+    """f_m - c_m with a c_m that does not depend on draw m."""
+    samples = len(signals)
+    if samples > 1:
+        return (signals - signals.mean()) * (samples / (samples - 1))  # equals f_m - mean of the others
+    before = torch.zeros_like(signals) if baseline is None else baseline.get(signals)
+    if baseline is not None:
+        baseline.update(signals)
+    return signals - before
+
+
+def _total(terms: list[Tensor]) -> Tensor:
+    if not terms:
+        return torch.zeros(())
+    device = terms[0].device
+    return torch.stack([term.to(device) for term in terms]).sum()

@@ -1,0 +1,9 @@
+"""The two passes over the weights that every training step makes: moments, and the divergence.
+
+`reference.py` is the readable version in torch; the gradients are written out (see its docstrings),
+which saves the graph of a dozen element-wise operations per weight.
+"""
+
+from slabnet.kernels.reference import slab_kl, slab_moments
+
+__all__ = ["slab_kl", "slab_moments"]

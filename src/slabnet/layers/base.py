@@ -1,0 +1,92 @@
+"""What all layers with a posterior share: parameters, the divergence, and the one line that draws."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import refuse
+from slabnet.config import Prior, Start
+from slabnet.draws import Drawable, scope_of
+from slabnet.noise import Seed, keyed_generator, seed_number
+from slabnet.posteriors import Block, Posterior, SpikeSlab, pin
+from slabnet.priors import LayerPrior, layer_prior
+
+
+class SlabLayer(Drawable):
+    """An affine map whose weight and intercept have a posterior (eq. 2).
+
+    `layer.weight.alpha`, `.mu`, `.sigma` and the same of `layer.bias` are what was learned. A subclass
+    gives `affine`, the map for one value of the weights.
+    """
+
+    weight: Posterior
+    bias: Posterior | None
+
+    def __init__(
+        self,
+        weight_shape: tuple[int, ...],
+        bias: bool,
+        prior: Prior | LayerPrior | None,
+        posterior: type[Posterior],
+        start: Start | None,
+        seed: Seed,
+        groups: int = 1,
+    ) -> None:
+        super().__init__()
+        if min(weight_shape) < 1:
+            refuse(type(self).__name__, "every size", "at least 1", weight_shape)
+        self.weight = posterior(weight_shape)  # type: ignore[call-arg]
+        self.bias = posterior((weight_shape[0],)) if bias else None  # type: ignore[call-arg]
+        if not isinstance(prior, LayerPrior):
+            prior = layer_prior(prior or Prior(), 0, 1, weight_shape, groups)
+        self.prior = prior
+        self.reset_parameters(start or Start(), seed)
+
+    def reset_parameters(self, start: Start, seed: Seed) -> None:
+        """Draw the starting values of mu, rho and omega; intercepts start at mean zero."""
+        shape = self.weight.mu.shape
+        generator = keyed_generator(seed_number(seed, type(self).__name__), "start")
+        self.weight.reset(start, math.prod(shape[1:]), generator)
+        if self.bias is not None:
+            self.bias.reset(start, math.prod(shape[1:]), generator)
+            with torch.no_grad():
+                self.bias.mu.zero_()
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The weight, and the intercept where there is one; forced inputs have their indicators decided."""
+        weight = self.weight.block()
+        if self.prior.pinned is not None:
+            weight = pin(weight, self.prior.pinned != 0, self.prior.pinned > 0)
+        return (weight,) if self.bias is None else (weight, self.bias.block())
+
+    @property
+    def alpha(self) -> Tensor:
+        """Inclusion probabilities of the weights, 1 or 0 where an input was forced in or out."""
+        block = self.blocks()[0]
+        return torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
+
+    def kl(self) -> Tensor:
+        """KL of this layer's posterior from its prior, summed over weights and intercepts."""
+        return self.prior.kl(self.blocks())
+
+    def forward(self, x: Tensor) -> Tensor:
+        scope = scope_of(self)
+        return scope.draw.forward(self, x, scope)
+
+    @torch.no_grad()
+    def set_means(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Start from trained weights: they become the means."""
+        self.weight.mu.copy_(weight)
+        if self.bias is not None and bias is not None:
+            self.bias.mu.copy_(bias)
+
+
+def plain_layer(layer: nn.Module) -> bool:
+    """Whether `layer` is torch's own Linear or Conv, whose forward is known (a subclass may do anything)."""
+    return type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+DEFAULT_POSTERIOR = SpikeSlab

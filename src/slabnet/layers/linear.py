@@ -1,0 +1,42 @@
+"""A fully connected layer."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from slabnet.config import Prior, Start
+from slabnet.layers.base import DEFAULT_POSTERIOR, SlabLayer
+from slabnet.noise import Seed
+from slabnet.posteriors import Posterior
+from slabnet.priors import LayerPrior
+
+
+class Linear(SlabLayer):
+    """`nn.Linear` with an indicator on every weight and intercept (eq. 2).
+
+    >>> import torch
+    >>> layer = Linear(3, 2)
+    >>> layer(torch.ones(5, 3)).shape, layer.weight.alpha.shape
+    (torch.Size([5, 2]), torch.Size([2, 3]))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        prior: Prior | LayerPrior | None = None,
+        posterior: type[Posterior] = DEFAULT_POSTERIOR,
+        start: Start | None = None,
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__((out_features, in_features), bias, prior, posterior, start, seed)
+        self.in_features, self.out_features = in_features, out_features
+
+    def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, weight, bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

@@ -1,0 +1,278 @@
+"""Ready-made networks: `mlp`, `convnet`, and the registry of methods they can be built with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from slabnet.checks import check_choice, check_whole, refuse
+from slabnet.config import Prior, ScaleMixture, Start
+from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
+from slabnet.likelihoods import Categorical, Likelihood, likelihood_from
+from slabnet.noise import Seed, keyed_generator, seed_number
+from slabnet.posteriors import Gaussian, Posterior, SpikeSlab
+from slabnet.priors import layer_prior
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+    "identity": nn.Identity,
+}
+
+_PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+_POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to be (or not to be) Bayesian about a network; a row of `METHODS`.
+
+    posterior: what every weight has, None for plain weights. slab: the slab the method is defined by, None
+    for the prior's own. selects: has indicators to choose a model by. bound: its objective is a lower
+    bound of the log evidence. draws: the training draws it can use.
+    """
+
+    name: str
+    summary: str
+    source: str
+    posterior: type[Posterior] | None
+    slab: ScaleMixture | None
+    selects: bool
+    bound: bool
+    draws: tuple[str, ...]
+
+
+_ALL_DRAWS = ("local", "relaxed", "straight_through", "score")
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "lbbnn",
+            "spike-and-slab posterior: an inclusion probability, mean and spread for every weight",
+            "Hubin & Storvik, Combining model and parameter uncertainty in Bayesian neural networks",
+            SpikeSlab,
+            None,
+            selects=True,
+            bound=True,
+            draws=_ALL_DRAWS,
+        ),
+        Method(
+            "gaussian",
+            "dense mean-field Gaussian posterior: every weight in the network, with a mean and spread",
+            "Graves 2011, Practical variational inference for neural networks",
+            Gaussian,
+            None,
+            selects=False,
+            bound=True,
+            draws=_ALL_DRAWS,
+        ),
+        Method(
+            "mixture",
+            "dense Gaussian posterior under a prior that mixes a wide and a narrow Gaussian",
+            "Blundell et al. 2015, Weight uncertainty in neural networks",
+            Gaussian,
+            ScaleMixture(),
+            selects=False,
+            bound=True,
+            draws=_ALL_DRAWS,
+        ),
+        Method(
+            "deterministic",
+            "a plain network of point weights, for comparison",
+            "torch.nn.Linear",
+            None,
+            None,
+            selects=False,
+            bound=False,
+            draws=_ALL_DRAWS,
+        ),
+    )
+}
+
+
+class Network(nn.Module):
+    """A chain of layers with its likelihood, and the specification that can build it again.
+
+    Called plainly it gives its outputs (logits or means) at the posterior mean; inside a `drawing` block
+    it draws.
+    """
+
+    def __init__(self, body: nn.Sequential, likelihood: Likelihood, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.body, self.likelihood, self.spec = body, likelihood, spec
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.spec["method"]]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row of x."""
+        return tuple(self.spec["input_shape"]) if self.spec["kind"] == "convnet" else (self.spec["sizes"][0],)
+
+    @property
+    def outputs(self) -> int:
+        return int(self.spec["classes"] if self.spec["kind"] == "convnet" else self.spec["sizes"][-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x)
+        return out
+
+
+class _Builder:
+    """Makes the layers of one network, each with its share of the prior and its own start."""
+
+    def __init__(self, method: str, prior: Prior | None, start: Start | None, seed: Seed, layers: int) -> None:
+        self.method = METHODS[check_choice("network", "method", method, METHODS)]
+        prior = prior or Prior()
+        self.prior = prior.model_copy(update={"slab": self.method.slab}) if self.method.slab else prior
+        self.start, self.layers, self.built = start or Start(), layers, 0
+        self.seed = seed_number(seed, "network")
+
+    def linear(self, inputs: int, outputs: int) -> nn.Module:
+        if self.method.posterior is None:
+            return self._plain(_unset(nn.Linear, inputs, outputs))
+        return Linear(inputs, outputs, **self._options((outputs, inputs)))
+
+    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
+        size = {"kernel_size": kernel, "padding": kernel // 2}
+        if self.method.posterior is None:
+            return self._plain(_unset(_PLAIN[dimensions], inputs, outputs, **size))
+        shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
+        layer: nn.Module = _SLAB[dimensions](inputs, outputs, **size, **self._options(shape))
+        return layer
+
+    def _options(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        index, self.built = self.built, self.built + 1
+        return {
+            "prior": layer_prior(self.prior, index, self.layers, shape),
+            "posterior": self.method.posterior,
+            "start": self.start,
+            "seed": keyed_generator(self.seed, "layer", index),
+        }
+
+    def _plain(self, layer: nn.Module) -> nn.Module:
+        """He's start from our own generator: torch's constructors would touch the global one."""
+        index, self.built = self.built, self.built + 1
+        generator = keyed_generator(self.seed, "layer", index)
+        weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
+        with torch.no_grad():
+            weight.normal_(0.0, math.sqrt(2.0 / math.prod(weight.shape[1:])), generator=generator)
+            bias.zero_()
+        return layer
+
+
+def _unset(kind: type[nn.Module], *sizes: int, **options: int) -> nn.Module:
+    layer: nn.Module = skip_init(kind, *sizes, **options)  # type: ignore[no-untyped-call]
+    return layer
+
+
+def mlp(
+    sizes: Sequence[int],
+    *,
+    activation: str = "relu",
+    method: str = "lbbnn",
+    prior: Prior | None = None,
+    start: Start | None = None,
+    likelihood: Likelihood | str = "categorical",
+    seed: Seed = 0,
+) -> Network:
+    """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
+
+    >>> net = mlp((4, 8, 3))
+    >>> net(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+    sizes = tuple(sizes)
+    if len(sizes) < 2:
+        refuse("mlp", "sizes", "at least two widths, inputs and outputs", sizes)
+    sizes = tuple(check_whole("mlp", "sizes", size, at_least=1) for size in sizes)
+    check_choice("mlp", "activation", activation, ACTIVATIONS)
+    build = _Builder(method, prior, start, seed, len(sizes) - 1)
+    parts: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in itertools.pairwise(sizes):
+        parts += [build.linear(inputs, outputs), ACTIVATIONS[activation]()]
+    spec = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
+    return _finish(parts[:-1], spec, build, likelihood, sizes[-1])
+
+
+def convnet(
+    input_shape: Sequence[int],
+    classes: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    kernel_size: int = 3,
+    pool: int = 2,
+    hidden: Sequence[int] = (100,),
+    activation: str = "relu",
+    method: str = "lbbnn",
+    prior: Prior | None = None,
+    start: Start | None = None,
+    likelihood: Likelihood | str = "categorical",
+    seed: Seed = 0,
+) -> Network:
+    """Convolutions (each with activation and max-pooling), then fully connected layers.
+
+    input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
+
+    >>> convnet((1, 8, 8), 10, channels=(4,), hidden=())(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    shape = tuple(check_whole("convnet", "input_shape", size, at_least=1) for size in input_shape)
+    dimensions = len(shape) - 1
+    if dimensions not in _SLAB:
+        refuse("convnet", "input_shape", "channels and one to three sizes", shape)
+    check_whole("convnet", "classes", classes, at_least=1)
+    check_choice("convnet", "activation", activation, ACTIVATIONS)
+    if check_whole("convnet", "kernel_size", kernel_size, at_least=1) % 2 == 0:
+        refuse("convnet", "kernel_size", "odd, so that maps keep their size", kernel_size)
+    widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
+    sides = [size // check_whole("convnet", "pool", pool, at_least=1) ** len(widths) for size in shape[1:]]
+    if min(sides) < 1:
+        refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
+    build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1)
+    parts: list[nn.Module] = []
+    for inputs, outputs in zip([shape[0], *widths[:-1]], widths, strict=True):
+        parts += [build.conv(dimensions, inputs, outputs, kernel_size), ACTIVATIONS[activation]()]
+        parts += [_POOL[dimensions](pool)] if pool > 1 else []
+    parts.append(nn.Flatten())
+    flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
+    dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
+    for inputs, outputs in itertools.pairwise(dense):
+        parts += [build.linear(inputs, outputs), ACTIVATIONS[activation]()]
+    spec = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
+    spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
+    return _finish(parts[:-1], spec, build, likelihood, classes)
+
+
+def _finish(
+    parts: list[nn.Module], spec: dict[str, Any], build: _Builder, likelihood: Likelihood | str, outputs: int
+) -> Network:
+    made = likelihood_from(likelihood, outputs) if isinstance(likelihood, str) else likelihood
+    if isinstance(made, Categorical) and outputs < 2:
+        refuse("network", "likelihood", '"bernoulli" or "gaussian" for one output', made.name)
+    spec |= {"method": build.method.name, "prior": build.prior.model_dump(mode="json"), "likelihood": made.spec()}
+    return Network(nn.Sequential(*parts), made, spec)
+
+
+def build_network(spec: dict[str, Any]) -> Network:
+    """Build a network from its specification, as a model file holds it; the parameters are fresh."""
+    options = dict(spec)
+    kind = check_choice("network", "kind", options.pop("kind", None), ("mlp", "convnet"))
+    prior = Prior(**options.pop("prior"))
+    likelihood = likelihood_from(options.pop("likelihood"))
+    return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)

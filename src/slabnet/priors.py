@@ -1,0 +1,195 @@
+"""The prior of one layer (eq. 3): a slab for the weights that are in it, and the chance psi of being in it.
+
+What a user writes is `config.Prior`; `layer_prior` makes of it what one layer holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import refuse
+from slabnet.config import Beta, Prior, ScaleMixture
+from slabnet.kernels import slab_kl
+from slabnet.kl import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
+from slabnet.posteriors import Block, Drawn, log_q_beta, log_q_gamma
+
+QUADRATURE_POINTS = 48
+
+
+def layer_prior(prior: Prior, index: int, layers: int, shape: tuple[int, ...], groups: int = 1) -> LayerPrior:
+    """The part of `prior` that layer `index` of `layers` holds; inputs are dimension 1 of its weight."""
+    first = index == 0
+    return LayerPrior(
+        psi=prior.inclusion(index, layers),
+        sigma_beta=prior.scale(index, layers),
+        slab=prior.slab,
+        input_psi=_per_input(prior.input_psi, shape, groups) if first else None,
+        pinned=_pins(prior, shape, groups) if first else None,
+    )
+
+
+class LayerPrior(nn.Module):
+    """The prior of one layer: the weights and the intercepts together."""
+
+    input_psi: Tensor | None
+    pinned: Tensor | None
+    log_sigma_beta: Tensor
+
+    def __init__(
+        self,
+        psi: float | Beta,
+        sigma_beta: float | Literal["learned"],
+        slab: Literal["gaussian"] | ScaleMixture,
+        input_psi: Tensor | None,
+        pinned: Tensor | None,
+    ) -> None:
+        super().__init__()
+        self.psi, self.slab = psi, slab
+        self.register_buffer("input_psi", input_psi, persistent=False)
+        self.register_buffer("pinned", pinned, persistent=False)
+        if sigma_beta == "learned":
+            self.log_sigma_beta = nn.Parameter(torch.zeros(()))
+        else:
+            self.register_buffer("log_sigma_beta", torch.tensor(math.log(sigma_beta)), persistent=False)
+
+    @property
+    def sigma_beta(self) -> Tensor:
+        return self.log_sigma_beta.exp()
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the divergence of the posterior from this prior has a closed form."""
+        return self.slab == "gaussian"
+
+    def psi_now(self, blocks: Sequence[Block]) -> Tensor:
+        """Where alpha of each weight (not intercept) rests when the data say nothing: psi itself, unless learned."""
+        log_psi, log_not_psi = self._inclusion(blocks)[0][0]
+        return torch.sigmoid(log_psi - log_not_psi)
+
+    def kl(self, blocks: Sequence[Block]) -> Tensor:
+        """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
+        logs, extra = self._inclusion(blocks)
+        total = extra
+        for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
+            total = total + self._block_kl(block, log_psi, log_not_psi)
+        return total
+
+    def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
+        """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""
+        logs, extra = self._inclusion(blocks)
+        total = extra
+        for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
+            assert one.eps is not None
+            slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
+            if one.gamma is None:
+                total = total + slab.sum()
+                continue
+            prior = one.gamma * log_psi + (1 - one.gamma) * log_not_psi
+            if block.pinned is not None:
+                prior = prior.masked_fill(block.pinned, 0.0)
+            total = total + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
+        return total
+
+    def log_slab(self, beta: Tensor) -> Tensor:
+        """Log density of the slab at `beta`, per weight."""
+        if isinstance(self.slab, ScaleMixture):
+            pi, (v1, v2) = self.slab.pi, self.slab.variances
+            first = math.log(pi) - 0.5 * math.log(2 * math.pi * v1) - beta * beta / (2 * v1)
+            second = math.log1p(-pi) - 0.5 * math.log(2 * math.pi * v2) - beta * beta / (2 * v2)
+            return torch.logaddexp(first, second)
+        scaled = beta * torch.exp(-self.log_sigma_beta)
+        return -0.5 * (scaled * scaled + math.log(2 * math.pi)) - self.log_sigma_beta
+
+    def _block_kl(self, block: Block, log_psi: Tensor, log_not_psi: Tensor) -> Tensor:
+        if self.closed_form and block.omega is not None:
+            return slab_kl(block.mu, block.rho, block.omega, log_psi, log_not_psi, self.log_sigma_beta)
+        if self.closed_form:
+            return kl_normal(block.mu, log_softplus(block.rho), self.log_sigma_beta).sum()
+        slab = self._slab_kl_by_quadrature(block)
+        if block.omega is None:
+            return slab.sum()
+        each = kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab
+        return each.sum()
+
+    def _slab_kl_by_quadrature(self, block: Block) -> Tensor:
+        """E log q - E log p over the slab, the second by Gauss-Hermite quadrature."""
+        entropy = 0.5 * (1 + math.log(2 * math.pi)) + log_softplus(block.rho)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_POINTS)
+        sigma, expected = softplus(block.rho), torch.zeros_like(block.mu)
+        for node, weight in zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True):
+            expected = expected + weight * self.log_slab(block.mu + node * sigma)
+        return -entropy - expected
+
+    def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""
+        mu = blocks[0].mu
+        extra = mu.new_zeros(())
+        if isinstance(self.psi, Beta):
+            log_psi, log_not_psi, extra = _beta_posterior(self.psi, blocks)
+        else:
+            log_psi, log_not_psi = mu.new_tensor(math.log(self.psi)), mu.new_tensor(math.log1p(-self.psi))
+        logs = []
+        for position, block in enumerate(blocks):
+            on, off = log_psi, log_not_psi
+            if position == 0 and self.input_psi is not None:
+                on, off = self.input_psi.log().to(mu.dtype), torch.log1p(-self.input_psi).to(mu.dtype)
+            if block.pinned is not None:  # a decided indicator has prior probability one
+                on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
+            logs.append((on, off))
+        return logs, extra
+
+
+def _beta_posterior(beta: Beta, blocks: Sequence[Block]) -> tuple[Tensor, Tensor, Tensor]:
+    """q(psi) = Beta(a + sum alpha, b + sum (1 - alpha)), the best one given alpha.
+
+    It is held constant: at its optimum the bound has no slope in it, so alpha's gradient is unchanged.
+    """
+    with torch.no_grad():
+        on = off = blocks[0].mu.new_zeros((), dtype=torch.float64)
+        for block in blocks:
+            if block.omega is None:
+                continue
+            free = torch.ones_like(block.mu, dtype=torch.bool) if block.pinned is None else ~block.pinned
+            on = on + torch.sigmoid(block.omega[free]).sum(dtype=torch.float64)
+            off = off + torch.sigmoid(-block.omega[free]).sum(dtype=torch.float64)
+        a, b = on + beta.a, off + beta.b
+        total = torch.digamma(a + b)
+        price = kl_beta(a, b, torch.full_like(a, beta.a), torch.full_like(b, beta.b))
+        kind = blocks[0].mu.dtype
+        return (torch.digamma(a) - total).to(kind), (torch.digamma(b) - total).to(kind), price.to(kind)
+
+
+def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: int) -> Tensor | None:
+    if values is None:
+        return None
+    inputs = shape[1] * groups
+    if len(values) != inputs:
+        refuse("Prior", "input_psi", f"one number for each of the {inputs} inputs", f"{len(values)} numbers")
+    return _by_weight(torch.tensor(values), shape, groups)
+
+
+def _pins(prior: Prior, shape: tuple[int, ...], groups: int) -> Tensor | None:
+    """+1 where forced in, -1 where forced out, 0 where free; spread over the weight."""
+    if not prior.include and not prior.exclude:
+        return None
+    inputs = shape[1] * groups
+    pins = torch.zeros(inputs, dtype=torch.int8)
+    for name, positions, value in (("include", prior.include, 1), ("exclude", prior.exclude, -1)):
+        for position in positions:
+            if not 0 <= position < inputs:
+                refuse("Prior", name, f"positions of inputs, 0 to {inputs - 1}", position)
+            pins[position] = value
+    return _by_weight(pins, shape, groups)
+
+
+def _by_weight(per_input: Tensor, shape: tuple[int, ...], groups: int) -> Tensor:
+    """Spread one value per input over a weight of `shape` (outputs, inputs / groups, *kernel)."""
+    by_group = per_input.reshape(groups, 1, shape[1]).expand(groups, shape[0] // groups, shape[1])
+    flat = by_group.reshape(shape[0], shape[1], *(1 for _ in shape[2:]))
+    return flat.expand(shape).contiguous()

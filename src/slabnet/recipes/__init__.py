@@ -1,0 +1,1 @@
+"""Named recipes, as TOML files."""

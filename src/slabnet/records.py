@@ -1,0 +1,196 @@
+"""What calculations hand on: small frozen records with named fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slabnet.checks import check_number, refuse
+
+
+@dataclass(frozen=True)
+class Densities:
+    """Shares of the weights (intercepts are counted apart) in four meanings, for a layer or in total.
+
+    used: in at least one of the draws of a prediction; median: alpha above the threshold;
+    expected: mean alpha; active: on a path from an input to an output (None where paths are unknown).
+    """
+
+    weights: int
+    intercepts: int
+    median: float
+    expected: float
+    median_weights: int
+    median_intercepts: int
+    active: float | None = None
+    active_weights: int | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A model that was chosen: which weights and intercepts of each layer are in it.
+
+    masks: layer name -> (mask of the weight, mask of the intercept where there is one).
+    active: layer name -> the weights of `masks` that lie on a path from an input to an output.
+    unreachable: outputs that no input can reach; the model is feasible if at least one is reached.
+    """
+
+    masks: Mapping[str, tuple[Tensor, ...]]
+    rule: str
+    threshold: float | None
+    total: Densities
+    layers: Mapping[str, Densities]
+    feasible: bool | None = None
+    unreachable: tuple[int, ...] = ()
+    active: Mapping[str, Tensor] | None = None
+
+    @property
+    def weights(self) -> int:
+        """Number of weights in the model, intercepts not counted."""
+        return self.total.median_weights
+
+    @property
+    def density(self) -> float:
+        return self.total.median
+
+    def __repr__(self) -> str:
+        return f"Selection({self.rule}: {self.weights} of {self.total.weights} weights, feasible={self.feasible})"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch: both terms of the bound (totals over n rows), densities, and how far alpha has come.
+
+    alpha_moving: share of the weights whose alpha moved by more than 0.02 over the last epochs;
+    alpha_at_prior: share that rests at psi, where the data say nothing; the others have settled.
+    """
+
+    epoch: int
+    log_likelihood: float
+    kl: float
+    kl_weight: float
+    density_expected: float
+    density_median: float
+    alpha_moving: float
+    alpha_at_prior: float
+    lr: float
+    omega_lr: float
+    seconds: float
+    validation_log_likelihood: float | None = None
+
+    @property
+    def elbo(self) -> float:
+        return self.log_likelihood - self.kl
+
+
+@dataclass(frozen=True)
+class History:
+    """What `fit` saw, epoch by epoch."""
+
+    epochs: tuple[Epoch, ...]
+    n: int
+    steps: int
+    kl_weight: float
+    stopped_early: bool = False
+    best_epoch: int | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tempered(self) -> bool:
+        """Whether the KL ended with a weight other than one, so that the posterior is a tempered one."""
+        return self.kl_weight != 1.0
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return iter(self.epochs)
+
+    def __getitem__(self, index: int) -> Epoch:
+        return self.epochs[index]
+
+    def column(self, name: str) -> list[float]:
+        """One field over the epochs, for plotting."""
+        return [getattr(epoch, name) for epoch in self.epochs]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction averaged over draws of the network (Algorithm 2).
+
+    mean: class probabilities (or P(y = 1), or the mean response), averaged over the draws.
+    draws: how many networks were drawn.
+    votes: for classes, in how many draws each class was the most probable.
+    total, aleatoric, epistemic: entropies of the averaged probabilities, the mean entropy of the draws, and
+        their difference; for a Gaussian response the variances of the same names.
+    used: share of the weights that at least one draw used (`density_used`), per layer and in total.
+    intervals: level -> (low, high), as asked for in the call: of the class probabilities or of the mean.
+    predictive: the same for new observations of a Gaussian response.
+    samples: the draws one by one (draw, row, output), if asked for.
+    """
+
+    kind: str
+    mean: Tensor
+    draws: int
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    votes: Tensor | None = None
+    density_used: float = 1.0
+    used_weights: int = 0
+    density_used_by_layer: Mapping[str, float] = field(default_factory=dict)
+    intervals: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    predictive: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    samples: Tensor | None = None
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of the averaged class probabilities: all the uncertainty there is."""
+        if self.kind == "gaussian":
+            refuse("Prediction", "entropy", "asked of class probabilities", "a Gaussian response; see .total")
+        return self.total
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class of each row (for yes-or-no outputs: 1 where P > 0.5)."""
+        if self.kind == "categorical":
+            return self.mean.argmax(-1)
+        if self.kind == "bernoulli":
+            return (self.mean > 0.5).long()
+        refuse("Prediction", "labels", "asked of class probabilities", f"a {self.kind} response")
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest averaged class probability of each row."""
+        if self.kind == "categorical":
+            return self.mean.amax(-1)
+        if self.kind == "bernoulli":
+            return torch.maximum(self.mean, 1 - self.mean)
+        refuse("Prediction", "confidence", "asked of class probabilities", f"a {self.kind} response")
+
+    def decided(self, threshold: float = 0.95) -> Tensor:
+        """Rows whose largest averaged class probability exceeds `threshold`; the others are in doubt (sec. 4)."""
+        check_number("decided", "threshold", threshold, at_least=0, at_most=1)
+        return self.confidence > threshold
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Credible interval of the class probabilities or of the mean, at a level asked for in `predict`."""
+        return _asked(self.intervals, level, "interval")
+
+    def predictive_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Interval for a new observation of a Gaussian response, at a level asked for in `predict`."""
+        return _asked(self.predictive, level, "predictive_interval")
+
+
+def _asked(table: Mapping[float, tuple[Tensor, Tensor]], level: float, where: str) -> tuple[Tensor, Tensor]:
+    if level not in table:
+        have = ", ".join(str(known) for known in table) or "none"
+        refuse(where, "level", f"one asked for in predict(..., intervals=(...)), which were: {have}", level)
+    return table[level]

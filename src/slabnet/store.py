@@ -1,0 +1,145 @@
+"""Model files `.slab`: safetensors with one JSON header. Loading runs no code from the file.
+
+The header says how to build the network (for `mlp` and `convnet`); modules of your own class are rebuilt
+by you and filled with `load(path, into=module)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from slabnet.attach import attach_likelihood, likelihood_of
+from slabnet.checks import FileError, SlabnetError, one_line, refuse
+from slabnet.files import check_writable, write_atomically
+from slabnet.likelihoods import likelihood_from
+from slabnet.networks import Network, build_network
+from slabnet.version import __version__
+
+FORMAT = 1
+_HEADER = "slabnet"
+_LIKELIHOOD = "likelihood."
+
+
+def save(net: nn.Module, path: str | Path, **about: Any) -> None:
+    """Write `net` and its likelihood to a `.slab` file; `about` (numbers, text, lists) is kept beside them.
+
+    >>> import tempfile
+    >>> from slabnet.networks import mlp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(mlp((2, 2)), f"{folder}/m.slab", note="untrained")
+    ...     read_header(f"{folder}/m.slab")["about"]
+    {'note': 'untrained'}
+    """
+    path = check_writable("save", path)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(net).items()}
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            refuse("save", name, "finite: a model with NaN or infinity is not written", "NaN or infinity")
+    header = {
+        "format": FORMAT,
+        "version": __version__,
+        "network": net.spec if isinstance(net, Network) else None,
+        "class": None if isinstance(net, Network) else type(net).__name__,
+        "likelihood": likelihood_of(net).spec(),
+        "about": about,
+        "checksum": _checksum(tensors),
+    }
+    try:
+        text = json.dumps(header, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        refuse("save", "about", "numbers, text and lists of them", str(error))
+    write_atomically(path, to_bytes(tensors, {_HEADER: text}))  # one key: safetensors does not sort several
+
+
+def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
+    """Read a `.slab` file. `into`: a module of your own class, converted as the saved one was, to be filled."""
+    header, tensors = _read(Path(path))
+    if into is None:
+        if header["network"] is None:
+            refuse("load", "into", f"given: {path} holds a module of the class {header['class']}", None)
+        try:
+            net: nn.Module = build_network(header["network"])
+        except (SlabnetError, TypeError, KeyError, ValueError) as error:
+            raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
+    else:
+        net = into
+        attach_likelihood(net, likelihood_from(header["likelihood"]))
+    _fill(net, tensors, path)
+    return net.eval()
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """The JSON header of a model file, checked against its tensors."""
+    return _read(Path(path))[0]
+
+
+def _tensors(net: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; those of an attached likelihood under a prefix."""
+    found = dict(net.state_dict())
+    if not isinstance(net, Network):
+        found |= {_LIKELIHOOD + name: value for name, value in likelihood_of(net).state_dict().items()}
+    seen: dict[int, str] = {}
+    return {name: value.clone() if _shared(seen, name, value) else value for name, value in found.items()}
+
+
+def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
+    """safetensors refuses two names for one memory: the second one is written as a copy."""
+    return seen.setdefault(value.untyped_storage().data_ptr(), name) != name
+
+
+def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
+    wanted = _tensors(net)
+    missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
+    if missing or extra:
+        named = [f"without {name}" for name in missing[:1]] + [f"with the unknown {name}" for name in extra[:1]]
+        raise FileError(f"load: {path} must hold the tensors of this network, got one {' and '.join(named)}")
+    for name, value in wanted.items():
+        if value.shape != tensors[name].shape:
+            came = tuple(tensors[name].shape)
+            raise FileError(f"load: {path}: {name} must have the shape {tuple(value.shape)}, got {came}")
+    own = {name: value for name, value in tensors.items() if isinstance(net, Network) or name in net.state_dict()}
+    net.to(next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32))
+    net.load_state_dict(own)
+    if not isinstance(net, Network):
+        prefix = {name.removeprefix(_LIKELIHOOD): value for name, value in tensors.items() if name not in own}
+        likelihood_of(net).load_state_dict(prefix)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        refuse("load", "path", "a file that exists", str(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(_HEADER)
+            if text is None:
+                raise FileError(f"load: {path} must be a slabnet model, got a safetensors file without its header")
+            header: dict[str, Any] = json.loads(text)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+        raise FileError(f"load: {path} must be a whole slabnet model file, got: {one_line(str(error))}") from None
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
+        raise FileError(f"load: {path} must have a slabnet header, got one without a format number")
+    if header["format"] > FORMAT:
+        said = f"format {header['format']}; this is slabnet {__version__}, which reads formats up to {FORMAT}"
+        raise FileError(f"load: {path} must be of a format this version reads, got {said}")
+    if header.get("checksum") != _checksum(tensors):
+        raise FileError(f"load: {path} must match its checksum, got a damaged file")
+    return header, tensors
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

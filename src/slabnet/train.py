@@ -1,0 +1,297 @@
+"""Algorithm 1: doubly stochastic variational inference, and post-training, which is the same with gamma fixed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.attach import attach_likelihood
+from slabnet.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
+from slabnet.checks import SlabnetError, TrainingDiverged, refuse
+from slabnet.config import TrainConfig
+from slabnet.convergence import AlphaTracker
+from slabnet.devices import device_of, pick_device, pick_dtype
+from slabnet.draws import Draw, Fixed, drawing, mean, named_draw
+from slabnet.elbo import RunningMean, Terms, elbo
+from slabnet.likelihoods import Likelihood
+from slabnet.noise import Seed, keyed_generator, seed_number
+from slabnet.progress import Show, Watch
+from slabnet.records import Epoch, History, Selection
+
+CHECK_EVERY = 50  # steps between two looks at whether the loss is finite: looking would stall a GPU
+HYPER_SPEED = 10.0  # step size of a learned sigma_beta, as a multiple of lr
+OnEpoch = Callable[[Epoch], None]
+
+
+def fit(
+    net: nn.Module,
+    train: Data,
+    config: TrainConfig | None = None,
+    *,
+    n: int | None = None,
+    likelihood: Likelihood | None = None,
+    validation: tuple[Any, Any] | None = None,
+    fixed: Selection | Literal["alpha"] | None = None,
+    seed: Seed | None = None,
+    progress: Show = "auto",
+    on_epoch: OnEpoch | None = None,
+) -> History:
+    """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
+
+    train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
+    likelihood: for modules of your own class; a network of ours has one already.
+    validation: (x, y) kept aside for early stopping (see `TrainConfig.patience`).
+    fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
+        probability and goes on drawing gamma; only means and spreads move.
+    seed: overrides `config.seed`; a number or a generator.
+    progress: "auto" (a bar in a terminal), "bar", "lines" or "off".
+
+    >>> from slabnet.networks import mlp
+    >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
+    >>> history = fit(mlp((2, 2)), (x, (x[:, 0] > 0).long()), TrainConfig(epochs=3, batch_size=20))
+    >>> len(history), history[-1].kl > 0
+    (3, True)
+    """
+    config = config or TrainConfig()
+    started = _Run(net, train, config, n, likelihood, validation, fixed, seed)
+    with Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit") as watch:
+        return started.run(watch, on_epoch)
+
+
+class _Run:
+    """One call of `fit`: everything is checked and prepared here, so that bad input trains nothing."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        train: Data,
+        config: TrainConfig,
+        n: int | None,
+        likelihood: Likelihood | None,
+        validation: tuple[Any, Any] | None,
+        fixed: Selection | Literal["alpha"] | None,
+        seed: Seed | None,
+    ) -> None:
+        self.net, self.config = net, config
+        self.device = pick_device(config.device)
+        dtype = device_of(net)[1] if config.dtype is None else pick_dtype(config.dtype)
+        if dtype == torch.float64 and self.device.type == "mps":
+            refuse("fit", "dtype", "float32 on this device", "float64")
+        net.to(self.device, dtype)
+        self.likelihood = attach_likelihood(net, likelihood).to(self.device, dtype)
+        self.draw = _training_draw(config, fixed)
+        number = config.seed if seed is None else seed_number(seed, "fit")
+        self.order = keyed_generator(number, "order")
+        self.noise = keyed_generator(number, "noise", device=self.device)
+        prepare = Prepare(net, self.likelihood, dtype, self.device)
+        self.validation = None if validation is None else prepare(*validation)
+        self.data = as_batches(train, n, config.batch_size, prepare)
+        if config.validation_fraction > 0:
+            self.data, self.validation = self._split(train, keyed_generator(number, "validation"))
+        if config.patience is not None and self.validation is None:
+            refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
+        self.epochs = config.epochs_for(self.data.n)
+        self.ramp = 0 if fixed is not None else config.ramp_for(self.epochs)
+        self.optimiser = _optimiser(net, self.likelihood, config, omega=fixed is None)
+        self.baseline = RunningMean()
+        self.tracker = AlphaTracker(net)
+        self.rows = self.steps = 0
+
+    def run(self, watch: Watch, on_epoch: OnEpoch | None) -> History:
+        done: list[Epoch] = []
+        best, best_epoch, best_state = -math.inf, None, None
+        good = self._state()
+        self.net.train()
+        try:
+            for number in range(1, self.epochs + 1):
+                started = time.perf_counter()
+                log_likelihood, divergence = self._epoch(number)
+                epoch = self._record(number, log_likelihood, divergence, time.perf_counter() - started)
+                good = self._state()
+                done.append(epoch)
+                watch.epoch(epoch)
+                if on_epoch is not None:
+                    on_epoch(epoch)
+                value = epoch.validation_log_likelihood
+                if value is None or self.config.patience is None or number <= self.ramp:
+                    continue
+                if value > best:
+                    best, best_epoch, best_state = value, number, good
+                elif number - (best_epoch or number) >= self.config.patience:
+                    break
+        except SlabnetError:  # a bad batch in a stream, or a loss that is not finite
+            self._restore(good)
+            raise
+        finally:
+            self.net.eval()
+        if best_state is not None:
+            self._restore(best_state)
+        return History(
+            epochs=tuple(done),
+            n=self.data.n,
+            steps=self.steps,
+            kl_weight=self._kl_weight(),
+            stopped_early=len(done) < self.epochs,
+            best_epoch=best_epoch,
+            config=self.config.model_dump(mode="json"),
+        )
+
+    def _epoch(self, number: int) -> tuple[float, float]:
+        """One pass over the data; the mean of both terms, weighted by the size of the batches."""
+        pending: list[Tensor] = []
+        total = torch.zeros(2, dtype=torch.float64)
+        rows = 0
+        for x, y in self.data.epoch(self.order):  # Algorithm 1
+            self._set_step_sizes(number)
+            terms = elbo(
+                self.net,
+                self.likelihood,
+                x,
+                y,
+                n=self.data.n,
+                draw=self.draw,
+                seed=self.noise,
+                samples=self.config.samples,
+                kl=self.config.kl,
+                baseline=self.baseline,
+            )
+            loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._clip()
+            self.optimiser.step()
+            rows, self.rows, self.steps = rows + len(x), self.rows + len(x), self.steps + 1
+            pending.append(torch.stack(_detached(terms)) * len(x))
+            if len(pending) == CHECK_EVERY:
+                total += self._gather(pending, number)
+        total += self._gather(pending, number)
+        means = total / rows
+        return float(means[0]), float(means[1])
+
+    def _gather(self, pending: list[Tensor], number: int) -> Tensor:
+        """Add up the terms of some steps; if one is not finite, stop."""
+        if not pending:
+            return torch.zeros(2, dtype=torch.float64)
+        terms = torch.stack(pending).to("cpu", torch.float64)
+        first = self.steps - len(pending) + 1
+        pending.clear()
+        bad = (~torch.isfinite(terms)).any(1)
+        if bool(bad.any()):
+            step = first + int(bad.nonzero()[0, 0])
+            log_likelihood, divergence = terms[int(bad.nonzero()[0, 0])].tolist()
+            raise TrainingDiverged(
+                f"fit: the loss was not finite at step {step} (epoch {number}): log-likelihood {log_likelihood:g}, "
+                f"KL {divergence:g}; the network holds its state after epoch {number - 1}; try a smaller lr or a clip"
+            )
+        return terms.sum(0)
+
+    def _record(self, number: int, log_likelihood: float, divergence: float, seconds: float) -> Epoch:
+        alpha = self.tracker.update()
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        return Epoch(
+            epoch=number,
+            log_likelihood=log_likelihood,
+            kl=divergence,
+            kl_weight=self._kl_weight(),
+            density_expected=alpha.density_expected,
+            density_median=alpha.density_median,
+            alpha_moving=alpha.moving,
+            alpha_at_prior=alpha.at_prior,
+            lr=rates[0],
+            omega_lr=rates[1] if len(rates) > 1 else 0.0,
+            seconds=seconds,
+            validation_log_likelihood=self._validate(),
+        )
+
+    def _kl_weight(self) -> float:
+        """The KL comes in over the ramp, by rows seen, so that the data speak before weights are removed."""
+        rows = self.ramp * self.data.n
+        return self.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
+
+    def _set_step_sizes(self, epoch: int) -> None:
+        config, done = self.config, min(1.0, self.rows / (self.epochs * self.data.n))
+        factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
+        settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
+        for group in self.optimiser.param_groups:
+            base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
+            group["lr"] = base * factor
+
+    def _clip(self) -> None:
+        if self.config.clip is not None:  # the loss is a sum over n rows, the limit is for one
+            parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.config.clip * self.data.n)
+
+    def _split(self, train: Data, generator: torch.Generator) -> tuple[Batches, tuple[Tensor, Tensor]]:
+        if self.validation is not None:
+            refuse("fit", "validation_fraction", "0 when validation data are given", self.config.validation_fraction)
+        if not isinstance(self.data, TensorBatches) or not is_pair(train):
+            refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
+        order = torch.randperm(self.data.n, generator=generator).to(self.device)
+        kept = max(1, round(self.data.n * self.config.validation_fraction))
+        aside, rest = order[:kept], order[kept:]
+        if len(rest) < self.config.batch_size:
+            refuse("fit", "batch_size", f"at most the {len(rest)} rows left for training", self.config.batch_size)
+        x, y = self.data.x, self.data.y
+        return TensorBatches(x[rest], y[rest], self.config.batch_size), (x[aside], y[aside])
+
+    @torch.no_grad()
+    def _validate(self) -> float | None:
+        """Mean log-likelihood of the validation rows at the posterior mean, a steady measure."""
+        if self.validation is None:
+            return None
+        x, y = self.validation
+        draw = Fixed(self.draw.masks) if isinstance(self.draw, Fixed) else mean
+        self.net.eval()
+        with drawing(self.net, draw):
+            parts = [self.likelihood.log_prob(self.net(a), b).sum() for a, b in zip(x.split(1000), y.split(1000))]  # type: ignore[no-untyped-call]  # noqa: B905
+        self.net.train()
+        return float(torch.stack(parts).sum()) / len(x)
+
+    def _tensors(self) -> list[Tensor]:
+        """Everything training changes: parameters, and buffers such as a running mean."""
+        parts = [*self.net.parameters(), *self.net.buffers(), *self.likelihood.parameters()]
+        return list({id(part): part for part in parts}.values())
+
+    def _state(self) -> list[Tensor]:
+        return [part.detach().clone() for part in self._tensors()]
+
+    @torch.no_grad()
+    def _restore(self, state: list[Tensor]) -> None:
+        for part, value in zip(self._tensors(), state, strict=True):
+            part.copy_(value)
+
+
+def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | None) -> Draw:
+    draw = named_draw(config.draw, config.delta)
+    if fixed is None or fixed == "alpha":
+        return draw
+    if not isinstance(fixed, Selection):
+        refuse("fit", "fixed", 'a Selection, "alpha" or None', fixed)
+    return Fixed(fixed.masks, draw)
+
+
+def _optimiser(net: nn.Module, likelihood: Likelihood, config: TrainConfig, omega: bool) -> torch.optim.Adam:
+    """Adam with a step size of its own for omega (sec. 4), and for a learned sigma_beta."""
+    groups: dict[str, list[nn.Parameter]] = {"weights": [], "omega": [], "hyper": []}
+    for name, parameter in [*net.named_parameters(), *likelihood.named_parameters()]:
+        kind = {"omega": "omega", "log_sigma_beta": "hyper"}.get(name.rpartition(".")[2], "weights")
+        if parameter.requires_grad and not any(parameter is p for p in groups[kind]):
+            groups[kind].append(parameter)
+    if not omega:
+        groups["omega"] = []
+    rates = {"weights": config.lr, "omega": config.omega_lr, "hyper": config.lr * HYPER_SPEED}
+    settings = [
+        {"params": parameters, "lr": rates[kind], "base": rates[kind], "name": kind}
+        for kind, parameters in groups.items()
+        if parameters
+    ]
+    return torch.optim.Adam(settings, fused=True)
+
+
+def _detached(terms: Terms) -> list[Tensor]:
+    return [terms.log_likelihood.detach(), terms.kl.detach()]
