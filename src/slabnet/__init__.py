@@ -9,6 +9,8 @@ Names are loaded when they are first used, so that `import slabnet` does not loa
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from slabnet.version import __version__
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from slabnet import data
     from slabnet.attach import likelihood_of
     from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
-    from slabnet.config import Beta, NetworkConfig, Prior, Recipe, ScaleMixture, Start, TrainConfig
+    from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
     from slabnet.draws import (
         drawing,
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from slabnet.elbo import elbo, kl
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
     from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
+    from slabnet.methods import METHODS, ScaleMixture
     from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood, rmse
-    from slabnet.networks import METHODS, Network, convnet, mlp
+    from slabnet.networks import Network, convnet, mlp
     from slabnet.predict import predict
     from slabnet.records import Densities, Epoch, History, Prediction, Selection
     from slabnet.select import median_model
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "attach": ["likelihood_of"],
     "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
-    "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "ScaleMixture", "Start", "TrainConfig"],
+    "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
     "draws": [
         "drawing",
@@ -63,7 +66,8 @@ _WHERE = {
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
     "metrics": ["accuracy", "accuracy_with_doubt", "negative_log_likelihood", "rmse"],
-    "networks": ["METHODS", "Network", "convnet", "mlp"],
+    "methods": ["METHODS", "ScaleMixture"],
+    "networks": ["Network", "convnet", "mlp"],
     "predict": ["predict"],
     "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
     "select": ["median_model"],
@@ -87,3 +91,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+class _Package(ModuleType):
+    """Importing `slabnet.predict` would put that module where the function `predict` belongs: not here."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -39,17 +40,16 @@ class TrainingDiverged(SlabnetError):
     """The loss became infinite or NaN; the network holds its last good state."""
 
 
-def one_line(value: object) -> str:
+def one_line(value: object, longest: int = _LONGEST) -> str:
     """`value` as text without line breaks or control characters, cut to a readable length."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else str(value) if isinstance(value, PurePath) else repr(value)
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def refuse(where: str, parameter: str, allowed: str, came: object) -> NoReturn:
-    """Raise the one kind of argument error there is."""
-    shown = one_line(repr(came)) if isinstance(came, str) else one_line(came)
-    raise ArgumentError(f"{where}: {parameter} must be {allowed}, got {shown}")
+    """Raise the one kind of argument error there is; `came` is a value, or words that describe it."""
+    raise ArgumentError(f"{where}: {parameter} must be {allowed}, got {one_line(came)}")
 
 
 def check_number(
@@ -88,7 +88,7 @@ def check_choice(where: str, parameter: str, value: Any, allowed: Iterable[str])
     """Return `value` if it is one of `allowed`."""
     options = list(allowed)
     if value not in options:
-        refuse(where, parameter, f"one of {', '.join(options)}", value)
+        refuse(where, parameter, f"one of {', '.join(options)}", repr(value))
     return str(value)
 
 

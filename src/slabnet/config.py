@@ -15,6 +15,10 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from slabnet.checks import ArgumentError, Settings, check_choice, one_line, refuse
+from slabnet.methods import METHODS, ScaleMixture
+
+DATA_SETS = ("digits", "mnist", "fashion-mnist")
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
 
 
 class Start(Settings):
@@ -41,20 +45,6 @@ class Beta(Settings):
 
     a: float = Field(default=1.0, gt=0)
     b: float = Field(default=1.0, gt=0)
-
-
-class ScaleMixture(Settings):
-    """Slab pi*N(0, variances[0]) + (1-pi)*N(0, variances[1]) (Blundell et al. 2015; sec. 4 of the paper)."""
-
-    pi: float = Field(default=0.5, gt=0, lt=1)
-    variances: tuple[float, float] = (1.0, math.exp(-6.0))
-
-    @field_validator("variances")
-    @classmethod
-    def _positive(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if min(value) <= 0:
-            raise ValueError(f"variances must be two numbers above 0, got {value}")
-        return value
 
 
 class Prior(Settings):
@@ -205,6 +195,20 @@ class NetworkConfig(Settings):
     def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if any(width < 1 for width in value):
             raise ValueError(f"hidden must be widths of at least 1, got {value}")
+        return value
+
+    @field_validator("activation")
+    @classmethod
+    def _activation(cls, value: str) -> str:
+        if value not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {one_line(repr(value))}")
+        return value
+
+    @field_validator("method")
+    @classmethod
+    def _method(cls, value: str) -> str:
+        if value not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {one_line(repr(value))}")
         return value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,14 +12,15 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from slabnet.checks import check_choice, check_whole, refuse
-from slabnet.config import Prior, ScaleMixture, Start
+from slabnet.config import ACTIVATIONS, Prior, Start
 from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.likelihoods import Categorical, Likelihood, likelihood_from
+from slabnet.methods import METHODS, Method
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.priors import layer_prior
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
     "gelu": nn.GELU,
@@ -36,72 +36,7 @@ _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 _POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
-@dataclass(frozen=True)
-class Method:
-    """One way to be (or not to be) Bayesian about a network; a row of `METHODS`.
-
-    posterior: what every weight has, None for plain weights. slab: the slab the method is defined by, None
-    for the prior's own. selects: has indicators to choose a model by. bound: its objective is a lower
-    bound of the log evidence. draws: the training draws it can use.
-    """
-
-    name: str
-    summary: str
-    source: str
-    posterior: type[Posterior] | None
-    slab: ScaleMixture | None
-    selects: bool
-    bound: bool
-    draws: tuple[str, ...]
-
-
-_ALL_DRAWS = ("local", "relaxed", "straight_through", "score")
-
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "lbbnn",
-            "spike-and-slab posterior: an inclusion probability, mean and spread for every weight",
-            "Hubin & Storvik, Combining model and parameter uncertainty in Bayesian neural networks",
-            SpikeSlab,
-            None,
-            selects=True,
-            bound=True,
-            draws=_ALL_DRAWS,
-        ),
-        Method(
-            "gaussian",
-            "dense mean-field Gaussian posterior: every weight in the network, with a mean and spread",
-            "Graves 2011, Practical variational inference for neural networks",
-            Gaussian,
-            None,
-            selects=False,
-            bound=True,
-            draws=_ALL_DRAWS,
-        ),
-        Method(
-            "mixture",
-            "dense Gaussian posterior under a prior that mixes a wide and a narrow Gaussian",
-            "Blundell et al. 2015, Weight uncertainty in neural networks",
-            Gaussian,
-            ScaleMixture(),
-            selects=False,
-            bound=True,
-            draws=_ALL_DRAWS,
-        ),
-        Method(
-            "deterministic",
-            "a plain network of point weights, for comparison",
-            "torch.nn.Linear",
-            None,
-            None,
-            selects=False,
-            bound=False,
-            draws=_ALL_DRAWS,
-        ),
-    )
-}
+_POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
 
 
 class Network(nn.Module):
@@ -160,7 +95,7 @@ class _Builder:
         index, self.built = self.built, self.built + 1
         return {
             "prior": layer_prior(self.prior, index, self.layers, shape),
-            "posterior": self.method.posterior,
+            "posterior": _POSTERIORS[self.method.posterior or ""],
             "start": self.start,
             "seed": keyed_generator(self.seed, "layer", index),
         }
@@ -205,7 +140,7 @@ def mlp(
     build = _Builder(method, prior, start, seed, len(sizes) - 1)
     parts: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in itertools.pairwise(sizes):
-        parts += [build.linear(inputs, outputs), ACTIVATIONS[activation]()]
+        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
     spec = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
     return _finish(parts[:-1], spec, build, likelihood, sizes[-1])
 
@@ -247,13 +182,13 @@ def convnet(
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1)
     parts: list[nn.Module] = []
     for inputs, outputs in zip([shape[0], *widths[:-1]], widths, strict=True):
-        parts += [build.conv(dimensions, inputs, outputs, kernel_size), ACTIVATIONS[activation]()]
+        parts += [build.conv(dimensions, inputs, outputs, kernel_size), _ACTIVATIONS[activation]()]
         parts += [_POOL[dimensions](pool)] if pool > 1 else []
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
     for inputs, outputs in itertools.pairwise(dense):
-        parts += [build.linear(inputs, outputs), ACTIVATIONS[activation]()]
+        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
     spec = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
     return _finish(parts[:-1], spec, build, likelihood, classes)

@@ -1,5 +1,5 @@
 """Data sets by name, split into training and test rows."""
 
-from slabnet.data.catalog import NAMES, Split, load
+from slabnet.data.catalog import Split, load
 
-__all__ = ["NAMES", "Split", "load"]
+__all__ = ["Split", "load"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from slabnet.checks import FileError, check_choice
+from slabnet.config import DATA_SETS
 from slabnet.data.idx import read_idx
 
 ENVIRONMENT = "SLABNET_DATA"
-NAMES = ("digits", "mnist", "fashion-mnist")
 DIGITS_TEST = 360  # a fifth of scikit-learn's digits
 
 
@@ -39,7 +39,7 @@ def load(name: str) -> Split:
     >>> load("digits").train[0].shape
     torch.Size([1437, 64])
     """
-    check_choice("data", "name", name, NAMES)
+    check_choice("data", "name", name, DATA_SETS)
     return _digits() if name == "digits" else _idx(name)
 
 

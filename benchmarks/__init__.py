@@ -1,0 +1,1 @@
+"""Measurements that make records and docs pages; run as `python -m benchmarks.NAME`."""

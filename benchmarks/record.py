@@ -1,0 +1,58 @@
+"""A record: what was measured, and the command, commit, machine and versions it was measured with."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slabnet.files import write_atomically
+from slabnet.version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "benchmarks" / "records"
+DOCS = ROOT / "docs"
+
+
+def write_record(name: str, command: str, seed: int, results: Any) -> dict[str, Any]:
+    """Write `results` with where they come from to records/NAME.json."""
+    record = {
+        "command": command,
+        "seed": seed,
+        "commit": _commit(),
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "threads": torch.get_num_threads()},
+        "versions": {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "results": results,
+    }
+    RECORDS.mkdir(exist_ok=True)
+    write_atomically(RECORDS / f"{name}.json", (json.dumps(record, indent=1) + "\n").encode())
+    return record
+
+
+def write_page(name: str, text: str) -> None:
+    """Write a generated docs page."""
+    write_atomically(DOCS / name, text.encode())
+
+
+def provenance(record: dict[str, Any]) -> str:
+    """One line under a table: command, commit, machine."""
+    machine, versions = record["machine"], record["versions"]
+    return (
+        f"Made by `{record['command']}`, seed {record['seed']}, commit {record['commit']}, "
+        f"{machine['cores']} cores ({machine['processor']}), torch {versions['torch']}."
+    )
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")

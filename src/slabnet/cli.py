@@ -1,0 +1,206 @@
+"""The command line. Answers `--help` and argument errors without loading torch; errors are one line."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from slabnet.checks import SlabnetError, check_choice, one_line, refuse
+from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
+from slabnet.methods import METHODS
+from slabnet.version import __version__
+
+if TYPE_CHECKING:
+    from slabnet.experiments.rows import Row
+
+app = typer.Typer(
+    name="slabnet",
+    help="Bayesian neural networks that are uncertain about their own structure as well as their weights.\n\n"
+    "Start with: slabnet demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
+Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same result.")]
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        print(f"slabnet {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command(
+    help="Fit, select and post-train on scikit-learn's digits; a table, a model and a picture in a minute.",
+    epilog="Example: slabnet demo --out demo-out",
+)
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the model, the numbers and the picture.")] = Path("demo-out"),
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    if out.exists() and not out.is_dir():
+        refuse("demo", "--out", "a folder", str(out))
+    from slabnet.demo import run_demo, write_demo
+
+    found = run_demo(seed, show="lines")
+    paths = write_demo(found, out)
+    if json:
+        print(json_module.dumps(found.to_dict()))
+        return
+    print_rows("digits: 1 437 training and 360 test images of 8 x 8 pixels", found.rows)
+    total, chosen = found.chosen.total, found.chosen
+    reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
+    print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({total.median:.2%}); {reached}.")
+    print(f"Done in {found.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}")
+
+
+@app.command(
+    help="Fit a network to a data set and write it to a .slab file.",
+    epilog="Example: slabnet fit digits --out digits.slab --epochs 100",
+)
+def fit(
+    data: Annotated[str, typer.Argument(help=f"A data set by name: {', '.join(DATA_SETS)}.")],
+    out: Annotated[Path, typer.Option(help="Where to write the model.")],
+    method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
+    hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
+    recipe: Annotated[str, typer.Option(help=f"Settings by name: {', '.join(Recipe.names())}.")] = "default",
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
+    json: Json = False,
+) -> None:
+    check_choice("fit", "DATA", data, DATA_SETS)
+    settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
+    network = NetworkConfig(**settings.network.model_dump() | _given(method=method, hidden=_widths(hidden)))
+    train = TrainConfig(**settings.train.model_dump() | _given(epochs=epochs, seed=seed))
+    from slabnet.files import check_writable
+
+    check_writable("fit", out)
+    from slabnet.workflow import fit_named
+
+    found = fit_named(data, settings.model_copy(update={"network": network, "train": train}), out)
+    if json:
+        print(json_module.dumps(found.to_dict()))
+        return
+    print_rows(f"{data}: {found.test_rows} test rows", found.rows)
+    for line in found.said:
+        print(line)
+    print(f"Written: {out}. Predict with: slabnet predict {out} {data}")
+
+
+@app.command(
+    help="Predict the test rows of a data set with a fitted model, averaging over draws of the network.",
+    epilog="Example: slabnet predict digits.slab digits --out predictions.csv",
+)
+def predict(
+    model: Annotated[Path, typer.Argument(help="A .slab file.")],
+    data: Annotated[str, typer.Argument(help=f"A data set by name: {', '.join(DATA_SETS)}.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write the predictions as CSV.")] = None,
+    draws: Annotated[int, typer.Option(help="Networks to draw and average.")] = 10,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    check_choice("predict", "DATA", data, DATA_SETS)
+    if draws < 1:
+        refuse("predict", "--draws", "a whole number of at least 1", draws)
+    if not model.is_file():
+        refuse("predict", "MODEL", "a file that exists", str(model))
+    if out is not None:
+        from slabnet.files import check_writable
+
+        check_writable("predict", out)
+    from slabnet.workflow import predict_named
+
+    found = predict_named(model, data, draws, seed, out)
+    if json:
+        print(json_module.dumps(found))
+        return
+    decided = found["classified_at_95"]
+    print(
+        f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, averaged over {found['draws']} draws"
+    )
+    if decided:
+        print(f"Decided at 0.95: {decided} rows, of which {found['accuracy_at_95']:.4f} right; the rest is in doubt.")
+    else:
+        print("Decided at 0.95: none; every row is in doubt.")
+    if out is not None:
+        print(f"Written: {out}")
+
+
+@app.command(help="List the methods a network can be built with.", epilog="Example: slabnet methods --json")
+def methods(json: Json = False) -> None:
+    if json:
+        keys = ("name", "summary", "source", "selects", "bound")
+        print(json_module.dumps([{key: getattr(method, key) for key in keys} for method in METHODS.values()]))
+        return
+    for method in METHODS.values():
+        print(f"{method.name:<15} {method.summary}\n{'':<15} {method.source}")
+
+
+def print_rows(title: str, rows: list[Row]) -> None:
+    """A table like the paper's Table 1."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in ("method", "gamma", "beta", "post-tr.", "R", "accuracy", "at 0.95", "decided", "density", "weights"):
+        table.add_column(name, justify="left" if name in ("method", "gamma", "beta") else "right")
+    for row in rows:
+        sure = "-" if row.accuracy_at_95 is None else f"{row.accuracy_at_95:.3f}"
+        post = "Y" if row.post_trained else "N"
+        numbers = [f"{row.accuracy:.3f}", sure, str(row.classified_at_95), f"{row.density_used:.4f}", str(row.weights)]
+        table.add_row(row.method, row.gamma, row.beta, post, str(row.draws), *numbers)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given on the command line."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        refuse("fit", "--hidden", "whole numbers with commas, as in 400,600", text)
+    return tuple(int(part) for part in parts)
+
+
+def run() -> NoReturn:
+    """Run the command line: one line on stderr for an error; exit 0, 1 (failed), 2 (bad call) or 130."""
+    try:
+        code = app(standalone_mode=False)
+    except SlabnetError as error:
+        _leave(str(error), error.exit_code)
+    except USAGE_ERROR as error:
+        where = getattr(getattr(error, "ctx", None), "command_path", "slabnet")
+        _leave(f"{where}: {one_line(error.format_message(), 300)}", 2)
+    except (typer.Abort, KeyboardInterrupt):
+        _leave("slabnet: interrupted; nothing was written", 130)
+    except BrokenPipeError:  # the reader of a pipe went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if os.environ.get("SLABNET_DEBUG"):
+            raise
+        _leave(f"slabnet: unexpected {type(error).__name__}: {one_line(str(error))} (SLABNET_DEBUG=1 shows where)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(code)

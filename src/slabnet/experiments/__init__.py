@@ -1,0 +1,1 @@
+"""Whole experiments: from data to the rows of a table."""

@@ -1,0 +1,109 @@
+"""The rows of the paper's Table 1 for one fitted network: every way to predict with it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from slabnet.draws import Draw, exact, fixed, mean
+from slabnet.metrics import accuracy, accuracy_with_doubt
+from slabnet.predict import predict
+from slabnet.records import Selection
+
+DOUBT = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to predict. gamma: SIM drawn, MED median model, ALL every weight; beta: SIM drawn, EXP mean.
+
+    weights: how many weights the way uses, over all its draws; intercepts are not counted.
+    """
+
+    method: str
+    gamma: str
+    beta: str
+    post_trained: bool
+    draws: int
+    accuracy: float
+    accuracy_at_95: float | None
+    classified_at_95: int
+    density_used: float
+    density_median: float
+    density_expected: float
+    density_active: float | None
+    weights: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def spike_slab_rows(
+    method: str,
+    joint: nn.Module,
+    chosen_net: nn.Module,
+    chosen: Selection,
+    test: tuple[Tensor, Tensor],
+    *,
+    post_trained: bool,
+    draws: int,
+    seed: int,
+) -> list[Row]:
+    """The six rows of Table 1 for a network with indicators.
+
+    joint: the network for the rows that draw or average gamma; chosen_net: that for the rows of the median
+    model (the same network before post-training).
+    """
+    masks = chosen.masks
+    ways: list[tuple[str, str, nn.Module, Draw, int]] = [
+        ("SIM", "SIM", joint, exact, 1),
+        ("SIM", "SIM", joint, exact, draws),
+        ("ALL", "EXP", joint, mean, 1),
+        ("MED", "SIM", chosen_net, fixed(masks, exact), 1),
+        ("MED", "SIM", chosen_net, fixed(masks, exact), draws),
+        ("MED", "EXP", chosen_net, fixed(masks), 1),
+    ]
+    return [
+        _row(method, gamma, beta, post_trained, net, draw, number, chosen, test, seed)
+        for gamma, beta, net, draw, number in ways
+    ]
+
+
+def plain_row(method: str, net: nn.Module, test: tuple[Tensor, Tensor], *, draws: int = 1, seed: int = 0) -> Row:
+    """The row of a network without indicators: every weight in use."""
+    draw = mean if draws == 1 else exact
+    return _row(method, "ALL", "EXP" if draws == 1 else "SIM", False, net, draw, draws, None, test, seed)
+
+
+def _row(
+    method: str,
+    gamma: str,
+    beta: str,
+    post_trained: bool,
+    net: nn.Module,
+    draw: Draw,
+    draws: int,
+    chosen: Selection | None,
+    test: tuple[Tensor, Tensor],
+    seed: int,
+) -> Row:
+    x, y = test
+    prediction = predict(net, x, draws, draw=draw, seed=seed)
+    doubt = accuracy_with_doubt(prediction, y, DOUBT)
+    return Row(
+        method=method,
+        gamma=gamma,
+        beta=beta,
+        post_trained=post_trained,
+        draws=draws,
+        accuracy=accuracy(prediction, y),
+        accuracy_at_95=doubt.accuracy,
+        classified_at_95=doubt.decided,
+        density_used=prediction.density_used,
+        density_median=1.0 if chosen is None else chosen.total.median,
+        density_expected=1.0 if chosen is None else chosen.total.expected,
+        density_active=1.0 if chosen is None else chosen.total.active,
+        weights=prediction.used_weights,
+    )

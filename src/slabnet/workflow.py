@@ -1,0 +1,106 @@
+"""What `slabnet fit` and `slabnet predict` do with a data set by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slabnet.checks import refuse
+from slabnet.config import Recipe
+from slabnet.data import load
+from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
+from slabnet.files import write_atomically
+from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood
+from slabnet.networks import Network, mlp
+from slabnet.predict import predict
+from slabnet.records import History, Prediction
+from slabnet.select import median_model
+from slabnet.store import load as load_model
+from slabnet.store import save
+from slabnet.train import fit
+
+DRAWS = 10
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit from the command line found."""
+
+    rows: list[Row]
+    said: list[str]
+    history: History
+    test_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": [row.to_dict() for row in self.rows], "history": self.history.to_dict()}
+
+
+def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
+    """Fit a data set by name, write the model, and say how good it is on the test rows."""
+    split = load(name)
+    method, seed = recipe.network.method, recipe.train.seed
+    sizes = (split.inputs, *recipe.network.hidden, split.classes)
+    options = {"activation": recipe.network.activation, "method": method}
+    net = mlp(sizes, **options, prior=recipe.prior, start=recipe.start, seed=seed)
+    history = fit(net, split.train, recipe.train, progress="lines")
+    last, said = history[-1], []
+    if net.method.selects:
+        chosen = median_model(net)
+        rows = spike_slab_rows(method, net, net, chosen, split.test, post_trained=False, draws=DRAWS, seed=seed)
+        said.append(f"The median model keeps {chosen.weights} of {chosen.total.weights} weights.")
+        if last.alpha_moving > 0.01:
+            said.append(
+                f"{last.alpha_moving:.1%} of the inclusion probabilities still move: more epochs may change it."
+            )
+    else:
+        rows = [plain_row(method, net, split.test, seed=seed)]
+        if net.method.posterior is not None:
+            rows.insert(0, plain_row(method, net, split.test, draws=DRAWS, seed=seed))
+    if history.tempered:
+        said.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
+    about = {"data": name, "recipe": recipe.model_dump(mode="json"), "history": history.to_dict()["epochs"][-1]}
+    about["history"].pop("seconds")  # the same fit gives the same bytes
+    save(net, out, **about)
+    return Fitted(rows, said, history, len(split.test[1]))
+
+
+def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | None) -> dict[str, Any]:
+    """Predict the test rows of a data set by name; optionally write one CSV line a row."""
+    net = load_model(model)
+    assert isinstance(net, Network)
+    split = load(name)
+    if net.row_shape != (split.inputs,) or net.outputs != split.classes:
+        made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
+        refuse("predict", "DATA", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
+    x, y = split.test
+    prediction = predict(net, x, draws, seed=seed)
+    if out is not None:
+        write_atomically(out, _as_csv(prediction).encode())
+    doubt = accuracy_with_doubt(prediction, y, DOUBT)
+    return {
+        "data": name,
+        "rows": len(y),
+        "draws": prediction.draws,
+        "accuracy": accuracy(prediction, y),
+        "nll": negative_log_likelihood(prediction, y),
+        "accuracy_at_95": doubt.accuracy,
+        "classified_at_95": doubt.decided,
+        "density_used": prediction.density_used,
+    }
+
+
+def _as_csv(prediction: Prediction) -> str:
+    """prediction, decided, entropies, then a probability for each class."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    classes = prediction.mean.shape[1]
+    writer.writerow(["row", "prediction", "decided", "entropy", "aleatoric", "epistemic", *range(classes)])
+    decided = prediction.decided(DOUBT)
+    for row in range(len(prediction.mean)):
+        uncertain = (prediction.total[row], prediction.aleatoric[row], prediction.epistemic[row])
+        numbers = [f"{float(v):.6g}" for v in (*uncertain, *prediction.mean[row])]
+        writer.writerow([row, int(prediction.labels[row]), int(decided[row]), *numbers])
+    return buffer.getvalue()
