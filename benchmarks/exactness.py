@@ -95,23 +95,22 @@ def page(record: dict[str, Any]) -> str:
         "# How exact is the factorised posterior?",
         "",
         f"A linear model with {P} inputs, {N} rows and known noise has 2^{P} models, all of which can be enumerated",
-        "(`slabnet.enumeration.enumerate_linear`). The variational posterior treats weights as independent. Where the inputs",
-        "are orthogonal that is no restriction, and inclusion probabilities, means and spreads agree to optimisation",
-        "error (`tests/test_enumeration.py`). Where they are correlated it is one; this is by how much, as means over",
-        f"{len(SEEDS)} simulated data sets with correlation r^|j-k| between inputs j and k.",
+        "(`slabnet.enumeration.enumerate_linear`). The variational posterior treats weights as independent. Where the",
+        "inputs are orthogonal that is no restriction, and inclusion probabilities, means and spreads agree to",
+        "optimisation error (`tests/test_enumeration.py`). Where they are correlated it is one; this is by how much,",
+        f"as means over {len(SEEDS)} simulated data sets with correlation r^|j-k| between inputs j and k.",
         "",
-        "| correlation r | log evidence minus bound | mean error of alpha | same median decision | RMS error of the fit |",
+        "| r | log evidence minus bound | mean error of alpha | same median decision | RMS error of the fit |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {r['correlation']} | {r['evidence']:.4f} | {r['alpha']:.4f} | {r['median']:.1%} | {r['mean']:.4f} |"
-        for r in rows
-    ]
+    for r in rows:
+        numbers = f"{r['evidence']:.4f} | {r['alpha']:.4f} | {r['median']:.1%} | {r['mean']:.4f}"
+        lines.append(f"| {r['correlation']} | {numbers} |")
     lines += [
         "",
-        "The bound never exceeds the evidence. Under strong correlation the posterior must choose among inputs that can",
-        "stand for each other: it keeps one and is too sure of it, so single inclusion probabilities are then to be read",
-        "with care, while the averaged prediction stays close to the exact one.",
+        "The bound never exceeds the evidence. Under strong correlation the posterior must choose among inputs that",
+        "can stand for each other: it keeps one and is too sure of it, so single inclusion probabilities are then to",
+        "be read with care, while the averaged prediction stays closer to the exact one.",
         "",
         provenance(record),
         "",

@@ -114,7 +114,9 @@ def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) ->
 
 def is_pair(train: Any) -> bool:
     """Whether `train` is (x, y) as two arrays, not two batches."""
-    return isinstance(train, (tuple, list)) and len(train) == 2 and all(_is_array(part) for part in train)
+    if not isinstance(train, (tuple, list)) or len(train) != 2 or not _is_array(train[0]):
+        return False
+    return isinstance(train, tuple) or _is_array(train[1])
 
 
 def as_tensor(value: Any, where: str, name: str) -> Tensor:

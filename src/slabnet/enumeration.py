@@ -72,4 +72,5 @@ def _log_normal(y: Tensor, covariance: Tensor) -> Tensor:
     """log N(y; 0, covariance)."""
     root = torch.linalg.cholesky(covariance)
     white = torch.linalg.solve_triangular(root, y[:, None], upper=False)
-    return -0.5 * (white.square().sum() + len(y) * math.log(2 * math.pi)) - root.diagonal().log().sum()
+    value: Tensor = -0.5 * (white.square().sum() + len(y) * math.log(2 * math.pi)) - root.diagonal().log().sum()
+    return value

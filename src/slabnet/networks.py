@@ -181,7 +181,7 @@ def convnet(
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1)
     parts: list[nn.Module] = []
-    for inputs, outputs in zip([shape[0], *widths[:-1]], widths, strict=True):
+    for inputs, outputs in zip([shape[0], *widths][:-1], widths, strict=True):
         parts += [build.conv(dimensions, inputs, outputs, kernel_size), _ACTIVATIONS[activation]()]
         parts += [_POOL[dimensions](pool)] if pool > 1 else []
     parts.append(nn.Flatten())
