@@ -50,12 +50,12 @@ def save(net: nn.Module, path: str | Path, **about: Any) -> None:
         "class": None if isinstance(net, Network) else type(net).__name__,
         "likelihood": likelihood_of(net).spec(),
         "about": about,
-        "checksum": _checksum(tensors),
     }
     try:
-        text = json.dumps(header, sort_keys=True, allow_nan=False)
+        text = _as_text(header)
     except (TypeError, ValueError) as error:
         refuse("save", "about", "numbers, text and lists of them", str(error))
+    text = _as_text(header | {"checksum": _checksum(text, tensors)})
     write_atomically(path, to_bytes(tensors, {_HEADER: text}))  # one key: safetensors does not sort several
 
 
@@ -127,17 +127,22 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FileError(f"load: {path} must be a whole slabnet model file, got: {one_line(str(error))}") from None
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise FileError(f"load: {path} must have a slabnet header, got one without a format number")
+    checksum = header.pop("checksum", None)
     if header["format"] > FORMAT:
         said = f"format {header['format']}; this is slabnet {__version__}, which reads formats up to {FORMAT}"
         raise FileError(f"load: {path} must be of a format this version reads, got {said}")
-    if header.get("checksum") != _checksum(tensors):
+    if checksum != _checksum(_as_text(header), tensors):
         raise FileError(f"load: {path} must match its checksum, got a damaged file")
     return header, tensors
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """SHA-256 over names, types, shapes and bytes."""
-    digest = hashlib.sha256()
+def _as_text(header: dict[str, Any]) -> str:
+    return json.dumps(header, sort_keys=True, allow_nan=False)
+
+
+def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over the header and over names, types, shapes and bytes of the tensors."""
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())

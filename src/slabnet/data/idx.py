@@ -26,9 +26,10 @@ def read_idx(path: str | Path) -> NDArray[np.generic]:
             head = file.read(4)
             if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
                 raise FileError(f"read_idx: {path} must be an IDX file, got another beginning")
-            sizes = np.frombuffer(file.read(4 * head[3]), ">u4")
-            if len(sizes) < head[3]:
+            declared = file.read(4 * head[3])
+            if len(declared) < 4 * head[3]:
                 raise FileError(f"read_idx: {path} must be whole, got one cut off in its header")
+            sizes = np.frombuffer(declared, ">u4")
             kind = np.dtype(_TYPES[head[2]])
             wanted = math.prod(int(size) for size in sizes) * kind.itemsize
             if wanted > LARGEST:
