@@ -65,8 +65,7 @@ def run_demo(seed: int = 0, show: Show = "auto") -> Demo:
     options: dict[str, Any] = {"draws": DRAWS, "seed": seed}
     rows += spike_slab_rows("lbbnn", net, net, chosen, split.test, post_trained=False, **options)
 
-    joint, small = net, copy.deepcopy(net)
-    joint = copy.deepcopy(net)
+    joint, small = copy.deepcopy(net), copy.deepcopy(net)
     fit(joint, split.train, post, fixed="alpha", progress=show)
     fit(small, split.train, post, fixed=chosen, progress=show)
     rows += spike_slab_rows("lbbnn", joint, small, chosen, split.test, post_trained=True, **options)

@@ -69,12 +69,12 @@ def plot_doubtful(axes: Any, split: Split, prediction: Prediction, rows: int = 5
     assert split.image_shape is not None
     assert prediction.votes is not None
     worst = prediction.entropy.argsort(descending=True)[:rows].tolist()
-    axes.set(xlim=(-2.2, split.classes), ylim=(rows, 0), xticks=range(split.classes), xlabel="class")
+    axes.set(xlim=(-2.7, split.classes), ylim=(rows, 0), xticks=range(split.classes), xlabel="class")
     axes.set_yticks([])
     axes.spines[["left", "top", "right"]].set_visible(False)
     for line, row in enumerate(worst):
         image = split.test[0][row].reshape(split.image_shape).numpy()
-        axes.imshow(1 - image, cmap="gray", extent=(-2.1, -1.2, line + 0.95, line + 0.05), aspect="auto")
+        axes.imshow(1 - image, cmap="gray", extent=(-2.6, -1.0, line + 0.95, line + 0.05), aspect="auto")
         votes = (prediction.votes[row] / prediction.draws).numpy()
         right = int(split.test[1][row])
         colours = [POSITIVE if c == right else QUIET for c in range(split.classes)]

@@ -1,0 +1,30 @@
+# Two commands: `make demo` and `make test`. Each sets up .venv the first time; later calls take seconds.
+PYTHON ?= python3
+OUT ?= demo-out
+WORKERS ?= 2
+RUN = .venv/bin/python
+
+.PHONY: demo test docs-records clean
+
+demo: .venv/.ready
+	$(RUN) -m slabnet demo --out "$(OUT)"
+
+test: .venv/.ready
+	$(RUN) -m ruff check src tests benchmarks
+	$(RUN) -m ruff format --check src tests benchmarks
+	$(RUN) -m mypy
+	$(RUN) -m pytest -n $(WORKERS)
+
+# Measurements behind the docs pages; each writes a record and the page made from it.
+docs-records: .venv/.ready
+	$(RUN) -m benchmarks.exactness
+	$(RUN) -m benchmarks.gradients
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "slabnet needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch .venv/.ready
+
+clean:
+	rm -rf .venv demo-out build
