@@ -39,6 +39,11 @@ def write_page(name: str, text: str) -> None:
     write_atomically(DOCS / name, text.encode())
 
 
+def write_bytes(name: str, content: bytes) -> None:
+    """Write a generated picture beside the pages."""
+    write_atomically(DOCS / name, content)
+
+
 def provenance(record: dict[str, Any]) -> str:
     """One line under a table: command, commit, machine."""
     machine, versions = record["machine"], record["versions"]

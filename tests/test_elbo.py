@@ -2,75 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
 import torch
+from benchmarks.gradients import X, Y, enumerated_gradient, estimates, omegas, tiny_network
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 import slabnet as sn
 from slabnet.draws import Draw, drawable_layers
 from slabnet.elbo import RunningMean, elbo
 
 
-def tiny(seed: int = 0) -> sn.Network:
-    """Two inputs, two hidden units, two classes: 12 indicators, means of size one, next to no spread."""
-    net = sn.mlp((2, 2, 2), activation="tanh", seed=seed).double()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in drawable_layers(net).values():
-            for block in layer.blocks():
-                block.mu.normal_(0, 1.5, generator=generator)
-                block.rho.fill_(-60.0)
-                assert block.omega is not None
-                block.omega.uniform_(-1.0, 1.0, generator=generator)
-    return net
-
-
-X = torch.tensor([[0.5, -1.0], [1.5, 0.3], [-0.7, 0.8]]).double()
-Y = torch.tensor([0, 1, 1])
-
-
-def omegas(net: torch.nn.Module) -> list[Tensor]:
-    return [
-        block.omega for layer in drawable_layers(net).values() for block in layer.blocks() if block.omega is not None
-    ]
-
-
-def enumerated_gradient(net: sn.Network) -> Tensor:
-    """Gradient over omega of E log p(y | gamma) by summing over all 2^12 models."""
-    parameters = omegas(net)
-    sizes = [p.numel() for p in parameters]
-    log_alpha = torch.cat([torch.nn.functional.logsigmoid(p).flatten() for p in parameters])
-    log_not = torch.cat([torch.nn.functional.logsigmoid(-p).flatten() for p in parameters])
-    gammas = torch.tensor(list(itertools.product((0.0, 1.0), repeat=sum(sizes))), dtype=torch.float64)
-    log_q = gammas @ log_alpha + (1 - gammas) @ log_not
-    means = [block.mu.detach() for layer in drawable_layers(net).values() for block in layer.blocks()]
-    w1, b1, w2, b2 = (
-        (part.reshape(-1, *mean.shape) * mean) for part, mean in zip(gammas.split(sizes, 1), means, strict=True)
-    )
-    hidden = torch.tanh(torch.einsum("ni,khi->knh", X, w1) + b1[:, None, :])
-    logits = torch.einsum("knh,kch->knc", hidden, w2) + b2[:, None, :]
-    values = torch.log_softmax(logits, -1).gather(2, Y.expand(len(gammas), -1)[..., None]).sum((1, 2))
-    expected = (log_q.exp() * values).sum()
-    return torch.cat([g.flatten() for g in torch.autograd.grad(expected, parameters)])
-
-
-def estimates(net: sn.Network, draw: Draw, repeats: int, samples: int, baseline: RunningMean | None = None) -> Tensor:
-    parameters, rows, generator = omegas(net), [], torch.Generator().manual_seed(1)
-    for _ in range(repeats):
-        terms = elbo(net, net.likelihood, X, Y, n=3, draw=draw, seed=generator, samples=samples, baseline=baseline)
-        grads = torch.autograd.grad(terms.log_likelihood + terms.score, parameters)
-        rows.append(torch.cat([g.flatten() for g in grads]))
-    return torch.stack(rows)
-
-
 @pytest.mark.parametrize(("samples", "baseline"), [(1, None), (1, RunningMean()), (4, None)])
 def test_score_is_unbiased(samples: int, baseline: RunningMean | None) -> None:
-    net = tiny()
+    net = tiny_network()
     wanted = enumerated_gradient(net)
     found = estimates(net, sn.score, 2500, samples, baseline)
     error = found.std(0) / 2500**0.5
@@ -78,7 +25,7 @@ def test_score_is_unbiased(samples: int, baseline: RunningMean | None) -> None:
 
 
 def test_control_variates_lower_the_variance() -> None:
-    net = tiny()
+    net = tiny_network()
     plain = estimates(net, sn.score, 1500, 1).var(0).sum()
     running = estimates(net, sn.score, 1500, 1, RunningMean()).var(0).sum()
     others = estimates(net, sn.score, 1500, 2).var(0).sum()  # two draws instead of one, compared at equal cost
@@ -87,7 +34,7 @@ def test_control_variates_lower_the_variance() -> None:
 
 
 def test_the_bias_of_the_relaxation_shrinks_with_delta() -> None:
-    net = tiny()
+    net = tiny_network()
     wanted = enumerated_gradient(net)
     errors = []
     for delta in (2.0, 0.7, 0.2):
@@ -100,7 +47,7 @@ def test_the_bias_of_the_relaxation_shrinks_with_delta() -> None:
 
 @pytest.mark.parametrize("draw", [sn.local, sn.relaxed(0.5), sn.straight_through(0.5), sn.score], ids=lambda d: d.name)
 def test_the_divergence_is_counted_once_however_many_draws(draw: Draw) -> None:
-    net = tiny()
+    net = tiny_network()
     for samples in (1, 3):
         terms = elbo(net, net.likelihood, X, Y, n=3, draw=draw, seed=0, samples=samples)
         torch.testing.assert_close(terms.kl, sn.kl(net))
@@ -167,13 +114,13 @@ def test_the_paper_s_sampled_divergence_is_taken_at_the_weights_of_the_pass(samp
 
 
 def test_sampled_divergence_needs_weights() -> None:
-    net = tiny()
+    net = tiny_network()
     with pytest.raises(sn.ArgumentError, match='kl must be "exact" with the draw local'):
         elbo(net, net.likelihood, X, Y, n=3, draw=sn.local, seed=0, kl="sampled")
 
 
 def test_under_a_fixed_selection_only_its_weights_are_charged() -> None:
-    net = tiny()
+    net = tiny_network()
     chosen = sn.median_model(net)
     terms = elbo(net, net.likelihood, X, Y, n=3, draw=sn.fixed(chosen.masks, sn.local), seed=0)
     wanted = torch.zeros(()).double()
