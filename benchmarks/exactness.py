@@ -108,9 +108,10 @@ def page(record: dict[str, Any]) -> str:
         lines.append(f"| {r['correlation']} | {numbers} |")
     lines += [
         "",
-        "The bound never exceeds the evidence. Under strong correlation the posterior must choose among inputs that",
-        "can stand for each other: it keeps one and is too sure of it, so single inclusion probabilities are then to",
-        "be read with care, while the averaged prediction stays closer to the exact one.",
+        "The bound never exceeds the evidence. Inputs that are strongly correlated can stand for each other, and",
+        "independent indicators cannot say that one of them is needed but not which: single inclusion probabilities",
+        f"are then to be read with care. The averaged fit is off by little (the noise has a standard deviation of "
+        f"{PHI**0.5:.2f}).",
         "",
         provenance(record),
         "",

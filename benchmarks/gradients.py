@@ -124,7 +124,10 @@ def page(record: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     rows = record["results"][0]["estimators"]
-    lines += [f"| {r['name']} | {r['draws']} | {r['variance']:.3g} | {r['squared_bias']:.2g} |" for r in rows]
+    for r in rows:
+        noise = r["variance"] / REPEATS
+        bias = f"{r['squared_bias']:.2g}" if r["squared_bias"] > 3 * noise else f"not seen (noise {noise:.1g})"
+        lines.append(f"| {r['name']} | {r['draws']} | {r['variance']:.3g} | {bias} |")
     norm = record["results"][0]["exact_squared_norm"]
     lines += ["", f"The squared norm of the true gradient is {norm:.3g}.", "", provenance(record), ""]
     return "\n".join(lines)

@@ -87,6 +87,11 @@ def write_demo(demo: Demo, folder: Path) -> list[Path]:
     }
     text = json.dumps(demo.to_dict() | about, indent=1)
     write_atomically(paths[1], text.encode() + b"\n")
-    prediction = predict(demo.net, demo.split.test[0], 100, seed=demo.seed)
-    write_atomically(paths[2], demo_picture(demo.net, demo.chosen, demo.history, demo.split, prediction))
+    write_atomically(paths[2], demo_png(demo))
     return paths
+
+
+def demo_png(demo: Demo) -> bytes:
+    """The picture: the network that is left, its training, the pixels it reads, and where it is in doubt."""
+    prediction = predict(demo.net, demo.split.test[0], 100, seed=demo.seed)
+    return demo_picture(demo.net, demo.chosen, demo.history, demo.split, prediction)
