@@ -1,0 +1,40 @@
+"""Generated pages match their records, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import exactness, gradients, readme
+from benchmarks.record import DOCS, RECORDS, ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+
+
+def test_the_readme_s_numbers_are_those_of_its_record() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert readme.fill(text, readme.record()) == text
+
+
+@pytest.mark.parametrize(("name", "module"), [("exactness", exactness), ("gradients", gradients)])
+def test_pages_are_made_from_their_records(name: str, module: object) -> None:
+    record = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+    assert (DOCS / f"{name}.md").read_text("utf-8") == module.page(record)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_local_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_readme_s_example_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Selection(median" in run.stdout
+    assert (tmp_path / "digits.slab").exists()
