@@ -8,7 +8,8 @@ from torch import Tensor
 
 import slabnet as sn
 from slabnet.draws import drawable_layers
-from slabnet.select import active_paths, describe
+from slabnet.paths import find_paths
+from slabnet.select import describe, threshold_model
 
 
 def random_masks(net: sn.Network, share: float, seed: int) -> dict[str, tuple[Tensor, ...]]:
@@ -44,9 +45,9 @@ def by_walking(edges: list[Tensor]) -> tuple[list[set[tuple[int, int]]], set[int
 def test_paths_of_random_networks_against_walking_them(sizes: list[int], share: float, seed: int) -> None:
     net = sn.mlp(sizes, likelihood="gaussian")
     masks = random_masks(net, share, seed)
-    found = active_paths(net, masks)
+    found = find_paths(net, masks)
     assert found is not None
-    active, reached = found
+    active, reached = found.active, found.reached
     on_path, ends = by_walking([mask[0] for mask in masks.values()])
     for mask, wanted in zip(active.values(), on_path, strict=True):
         assert {tuple(pair) for pair in mask.nonzero().tolist()} == wanted
@@ -62,7 +63,9 @@ def test_paths_through_convolutions_and_flattening() -> None:
     _first, second, last = (mask[0] for mask in masks.values())
     second[:, 1] = False  # the second map of the first layer is read by nobody
     last[:, 1:2] = False  # 3 channels of 1 x 1: the second one is not read either
-    active, reached = active_paths(net, masks)  # type: ignore[misc]
+    found = find_paths(net, masks)
+    assert found is not None
+    active, reached = found.active, found.reached
     maps = list(active.values())
     assert maps[0][0].all()
     assert not maps[0][1].any()
@@ -77,7 +80,12 @@ def test_densities_count_weights_and_not_intercepts() -> None:
         net.body[1].weight.omega.fill_(-5.0)
         net.body[1].weight.omega[0, 0] = 5.0
         net.body[3].weight.omega.fill_(-5.0)
-    chosen = sn.median_model(net)
+    with pytest.raises(
+        sn.InfeasibleModel, match=r"median model: no input can reach an output, every path ends in body\.3"
+    ):
+        sn.median_model(net)
+    with pytest.warns(UserWarning, match="predicts from intercepts only"):
+        chosen = sn.median_model(net, infeasible="allow")
     total = chosen.total
     assert (total.weights, total.intercepts, total.median_weights, total.median_intercepts) == (18, 5, 1, 5)
     assert total.median == 1 / 18
@@ -87,7 +95,7 @@ def test_densities_count_weights_and_not_intercepts() -> None:
     assert chosen.feasible is False
     assert chosen.unreachable == (0, 1)
     assert chosen.layers["body.1"].median == 1 / 12
-    assert sn.median_model(net, 0.999).weights == 0
+    assert threshold_model(net, 0.999).weights == 0
     assert sn.median_model(net, 0.0).weights == 18
 
 

@@ -18,9 +18,11 @@ from slabnet.version import __version__
 if TYPE_CHECKING:
     from slabnet import data
     from slabnet.attach import likelihood_of
+    from slabnet.calibration import DoubtThreshold, calibrate_doubt
     from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
+    from slabnet.criteria import criterion_model, dic, fic, waic
     from slabnet.draws import (
         drawing,
         exact,
@@ -34,22 +36,38 @@ if TYPE_CHECKING:
         straight_through,
     )
     from slabnet.elbo import elbo, kl
+    from slabnet.folding import path_model
+    from slabnet.inspection import inspect_network
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
     from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
     from slabnet.methods import METHODS, ScaleMixture
-    from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood, rmse
+    from slabnet.metrics import (
+        accuracy,
+        accuracy_with_doubt,
+        brier,
+        calibration_error,
+        crps,
+        interval_coverage,
+        negative_log_likelihood,
+        out_of_domain,
+        risk_coverage,
+        rmse,
+    )
     from slabnet.networks import Network, convnet, mlp
     from slabnet.predict import predict
     from slabnet.records import Densities, Epoch, History, Prediction, Selection
-    from slabnet.select import median_model
-    from slabnet.store import load, read_header, save
+    from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
+    from slabnet.store import load, load_selection, read_header, save, save_selection
     from slabnet.train import fit
+    from slabnet.trust import Coefficient, ParetoK, Stability, coefficients, pareto_k, stability
 
 _WHERE = {
     "attach": ["likelihood_of"],
+    "calibration": ["DoubtThreshold", "calibrate_doubt"],
     "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
     "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
+    "criteria": ["criterion_model", "dic", "fic", "waic"],
     "draws": [
         "drawing",
         "exact",
@@ -63,16 +81,30 @@ _WHERE = {
         "straight_through",
     ],
     "elbo": ["elbo", "kl"],
+    "folding": ["path_model"],
+    "inspection": ["inspect_network"],
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
-    "metrics": ["accuracy", "accuracy_with_doubt", "negative_log_likelihood", "rmse"],
+    "metrics": [
+        "accuracy",
+        "accuracy_with_doubt",
+        "brier",
+        "calibration_error",
+        "crps",
+        "interval_coverage",
+        "negative_log_likelihood",
+        "out_of_domain",
+        "risk_coverage",
+        "rmse",
+    ],
     "methods": ["METHODS", "ScaleMixture"],
     "networks": ["Network", "convnet", "mlp"],
     "predict": ["predict"],
     "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
-    "select": ["median_model"],
-    "store": ["load", "read_header", "save"],
+    "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
+    "store": ["load", "load_selection", "read_header", "save", "save_selection"],
     "train": ["fit"],
+    "trust": ["Coefficient", "ParetoK", "Stability", "coefficients", "pareto_k", "stability"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

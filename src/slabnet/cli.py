@@ -140,6 +140,26 @@ def predict(
         print(f"Written: {out}")
 
 
+@app.command(
+    help="Show what is inside a model: densities and alpha per layer, paths, inputs in use, convergence.",
+    epilog="Example: slabnet inspect digits.slab",
+)
+def inspect(
+    model: Annotated[Path, typer.Argument(help="A .slab file of a network that slabnet can build.")],
+    draws: Annotated[int, typer.Option(help="Draws for the density in use.")] = 10,
+    json: Json = False,
+) -> None:
+    if not model.is_file():
+        refuse("inspect", "MODEL", "a file that exists", str(model))
+    if draws < 1:
+        refuse("inspect", "--draws", "a whole number of at least 1", draws)
+    from slabnet.inspection import as_text
+    from slabnet.workflow import inspect_file
+
+    found = inspect_file(model, draws)
+    print(json_module.dumps(found) if json else as_text(found))
+
+
 @app.command(help="List the methods a network can be built with.", epilog="Example: slabnet methods --json")
 def methods(json: Json = False) -> None:
     if json:

@@ -106,6 +106,7 @@ class _Average:
             intervals=inside,
             predictive=outside,
             samples=torch.stack(samples) if keep_draws else None,
+            noise=self._noise(self.likelihood)[:, 0] if keep_draws and isinstance(self.likelihood, Gaussian) else None,
         )
 
     def _pass(self, r: int, x: Tensor) -> Iterator[Tensor]:

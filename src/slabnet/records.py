@@ -18,6 +18,7 @@ class Densities:
 
     used: in at least one of the draws of a prediction; median: alpha above the threshold;
     expected: mean alpha; active: on a path from an input to an output (None where paths are unknown).
+    `used` belongs to a prediction and stands there. neurons: units of the layer, active_neurons: on a path.
     """
 
     weights: int
@@ -28,6 +29,8 @@ class Densities:
     median_intercepts: int
     active: float | None = None
     active_weights: int | None = None
+    neurons: int = 0
+    active_neurons: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Selection:
     masks: layer name -> (mask of the weight, mask of the intercept where there is one).
     active: layer name -> the weights of `masks` that lie on a path from an input to an output.
     unreachable: outputs that no input can reach; the model is feasible if at least one is reached.
+    broken: the first layer behind which nothing is reached, where the model is infeasible.
+    reach: (outputs, inputs), whether an input can reach an output.
     """
 
     masks: Mapping[str, tuple[Tensor, ...]]
@@ -47,6 +52,13 @@ class Selection:
     feasible: bool | None = None
     unreachable: tuple[int, ...] = ()
     active: Mapping[str, Tensor] | None = None
+    reach: Tensor | None = None
+    broken: str | None = None
+
+    @property
+    def inputs(self) -> Tensor | None:
+        """Which inputs lie on a path to an output."""
+        return None if self.reach is None else self.reach.any(0)
 
     @property
     def weights(self) -> int:
@@ -133,7 +145,8 @@ class Prediction:
     used: share of the weights that at least one draw used (`density_used`), per layer and in total.
     intervals: level -> (low, high), as asked for in the call: of the class probabilities or of the mean.
     predictive: the same for new observations of a Gaussian response.
-    samples: the draws one by one (draw, row, output), if asked for.
+    samples: the draws one by one (draw, row, output), if asked for; noise: (draw, output), the noise variance of
+        each draw of a Gaussian response, beside them.
     """
 
     kind: str
@@ -149,6 +162,7 @@ class Prediction:
     intervals: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     predictive: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     samples: Tensor | None = None
+    noise: Tensor | None = None
 
     @property
     def entropy(self) -> Tensor:
@@ -179,6 +193,25 @@ class Prediction:
         """Rows whose largest averaged class probability exceeds `threshold`; the others are in doubt (sec. 4)."""
         check_number("decided", "threshold", threshold, at_least=0, at_most=1)
         return self.confidence > threshold
+
+    def decided_by_votes(self, share: float = 0.95) -> Tensor:
+        """Rows in which one class has at least this share of the hard votes: the paper's 95 of 100 draws."""
+        check_number("decided_by_votes", "share", share, above=0.5, at_most=1)
+        votes = self._votes("decided_by_votes")
+        return votes.amax(-1) >= share * self.draws - 1e-9
+
+    def credible_classes(self, level: float = 0.95) -> Tensor:
+        """(rows, classes): whether a class is in the credible set: more than (1 - level) of the draws vote for it.
+
+        At 100 draws and 0.95 those are the classes with at least 6 votes (supplement C).
+        """
+        check_number("credible_classes", "level", level, above=0, below=1)
+        return self._votes("credible_classes") > (1 - level) * self.draws + 1e-9
+
+    def _votes(self, where: str) -> Tensor:
+        if self.votes is None or self.kind != "categorical":
+            refuse(where, "prediction", "of classes", f"a {self.kind} response")
+        return self.votes
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Credible interval of the class probabilities or of the mean, at a level asked for in `predict`."""

@@ -1,44 +1,121 @@
-"""Choose one model from the posterior: the median probability model, its densities, and its paths."""
+"""Choose one model from the posterior. Every rule returns a `Selection`.
+
+`median_model` (alpha > lambda), `budget_model` (so many weights), `most_probable_model`; selection by WAIC, DIC
+or FIC is in `criteria.py`. A model no output of which can be reached is *infeasible* (supplement B): see `infeasible`.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import check_number, refuse
+from slabnet.checks import SlabnetError, check_choice, check_number, check_whole, refuse
 from slabnet.draws import Mask, drawable_layers
-from slabnet.layers import Linear, SlabLayer
-from slabnet.layers.conv import _ConvNd
-from slabnet.networks import Network
+from slabnet.layers import SlabLayer
+from slabnet.paths import cheapest_path, find_paths
 from slabnet.records import Densities, Selection
+
+Infeasible = Literal["raise", "lower", "path", "allow"]
+WAYS_OUT = ("raise", "lower", "path", "allow")
+
+
+class InfeasibleModel(SlabnetError):
+    """A chosen model in which no input can reach any output."""
 
 
 @torch.no_grad()
-def median_model(net: nn.Module, threshold: float = 0.5) -> Selection:
+def median_model(net: nn.Module, threshold: float = 0.5, infeasible: Infeasible = "raise") -> Selection:
     """The median probability model: every weight and intercept with alpha > threshold (sec. 3, supplement B).
+
+    infeasible: what to do if no input can reach any output: "raise" an error that names the first layer that
+    breaks every path; "lower" the threshold to the largest that is feasible; add the most probable "path";
+    or "allow" it with a warning: a model of intercepts only.
 
     >>> from slabnet.networks import mlp
     >>> median_model(mlp((4, 3, 2))).weights    # before training every alpha is above 0.88
     18
     """
     check_number("median_model", "threshold", threshold, at_least=0, below=1)
+    check_choice("median_model", "infeasible", infeasible, WAYS_OUT)
+    chosen = threshold_model(net, threshold, "median" if threshold == 0.5 else "threshold")
+    return _way_out(net, chosen, infeasible)
+
+
+@torch.no_grad()
+def threshold_model(net: nn.Module, threshold: float = 0.5, rule: str = "threshold") -> Selection:
+    """Every weight and intercept with alpha > threshold, feasible or not."""
     masks = {
         name: tuple(_alpha(block.omega, block.mu) > threshold for block in layer.blocks())
-        for name, layer in _layers(net).items()
+        for name, layer in slab_layers(net).items()
     }
-    rule = "median" if threshold == 0.5 else "threshold"
     return describe(net, masks, rule, threshold)
+
+
+@torch.no_grad()
+def most_probable_model(net: nn.Module, every_output: bool = False) -> Selection:
+    """The model with the largest probability under q among those in which an input reaches an output.
+
+    Indicators are independent under q, so without that condition it is the median model. Where that is
+    infeasible the cheapest path is added (a shortest path, exact). `every_output` asks for a path to each
+    output: they are added one after the other, cheapest first, which need not be the very best set.
+    """
+    chosen = threshold_model(net, 0.5, "most probable")
+    if chosen.feasible is None:
+        return chosen
+    masks = dict(chosen.masks)
+    if not chosen.feasible:
+        masks = _with(masks, cheapest_path(net, masks))
+    if every_output:
+        for output in chosen.unreachable:
+            found = find_paths(net, masks)
+            if found is not None and not bool(found.reached[output]):
+                masks = _with(masks, cheapest_path(net, masks, output))
+    return describe(net, masks, "most probable", 0.5)
+
+
+@torch.no_grad()
+def budget_model(
+    net: nn.Module, *, weights: int | None = None, density: float | None = None, infeasible: Infeasible = "raise"
+) -> Selection:
+    """The most probable model with a given number of weights, or share of them: those of largest alpha.
+
+    Intercepts are in where their alpha is above one half. Ties are broken by the position of the weight.
+
+    >>> from slabnet.networks import mlp
+    >>> budget_model(mlp((4, 3, 2)), weights=7, infeasible="allow").weights
+    7
+    """
+    layers = slab_layers(net)
+    total = sum(layer.weight.mu.numel() for layer in layers.values())
+    if (weights is None) == (density is None):
+        refuse("budget_model", "weights, density", "given one of the two", f"weights={weights}, density={density}")
+    if density is not None:
+        weights = round(check_number("budget_model", "density", density, above=0, at_most=1) * total)
+    count = check_whole("budget_model", "weights", weights, at_least=1)
+    if count > total:
+        refuse("budget_model", "weights", f"at most the {total} there are", count)
+    check_choice("budget_model", "infeasible", infeasible, ("raise", "path", "allow"))
+    keys = torch.cat([_logit(layer).flatten() for layer in layers.values()])
+    inside = torch.zeros(total, dtype=torch.bool, device=keys.device)
+    inside[keys.argsort(descending=True, stable=True)[:count]] = True
+    parts = torch.split(inside, [layer.weight.mu.numel() for layer in layers.values()])
+    masks: dict[str, Mask] = {}
+    for (name, layer), part in zip(layers.items(), parts, strict=True):
+        rest = tuple(_alpha(block.omega, block.mu) > 0.5 for block in layer.blocks()[1:])
+        masks[name] = (part.reshape(layer.weight.mu.shape), *rest)
+    return _way_out(net, describe(net, masks, "budget"), infeasible)
 
 
 def describe(net: nn.Module, masks: Mapping[str, Mask], rule: str, threshold: float | None = None) -> Selection:
     """A `Selection` of these masks, with densities and, where the network is a chain, its paths."""
-    paths = active_paths(net, masks)
-    active = None if paths is None else paths[0]
+    paths = find_paths(net, masks)
     layers = {
-        name: _densities(layer, masks[name], None if active is None else active[name])
-        for name, layer in _layers(net).items()
+        name: _densities(layer, masks[name], None if paths is None else paths.active[name])
+        for name, layer in slab_layers(net).items()
     }
     return Selection(
         masks=dict(masks),
@@ -46,85 +123,73 @@ def describe(net: nn.Module, masks: Mapping[str, Mask], rule: str, threshold: fl
         threshold=threshold,
         total=_sum(list(layers.values())),
         layers=layers,
-        feasible=None if paths is None else bool(paths[1].any()),
-        unreachable=() if paths is None else tuple((~paths[1]).nonzero().flatten().tolist()),
-        active=active,
+        feasible=None if paths is None else paths.broken is None,
+        unreachable=() if paths is None else tuple((~paths.reached).nonzero().flatten().tolist()),
+        active=None if paths is None else paths.active,
+        reach=None if paths is None else paths.reach,
+        broken=None if paths is None else paths.broken,
     )
 
 
-def densities(net: nn.Module, threshold: float = 0.5) -> Densities:
-    """Densities of the whole network under the median model."""
-    return median_model(net, threshold).total
-
-
-def active_paths(net: nn.Module, masks: Mapping[str, Mask]) -> tuple[dict[str, Tensor], Tensor] | None:
-    """Weights that lie on a path from an input to an output, and which outputs an input can reach.
-
-    One pass forward (which units an input reaches) and one back (which units reach an output). None where
-    the network is not a chain of layers, so that its paths are not known from its parts.
-    """
-    chain = _chain(net)
-    if chain is None:
-        return None
-    edges = [_edges(masks[name][0]) for name, _ in chain]
-    outputs = torch.ones(edges[0].shape[1], dtype=torch.bool, device=edges[0].device)
-    sources: list[Tensor] = []
-    for edge in edges:
-        sources.append(_widen(outputs, edge.shape[1]))
-        outputs = (edge & sources[-1]).any(1)
-    wanted = torch.ones_like(outputs)
-    active: dict[str, Tensor] = {}
-    for (name, _), edge, source in zip(reversed(chain), reversed(edges), reversed(sources), strict=True):
-        target = _narrow(wanted, edge.shape[0])
-        on_path = edge & source & target[:, None]
-        active[name] = _restore(on_path, masks[name][0])
-        wanted = on_path.any(0)
-    return {name: active[name] for name, _ in chain}, outputs
-
-
-def _layers(net: nn.Module) -> dict[str, SlabLayer]:
+def slab_layers(net: nn.Module) -> dict[str, SlabLayer]:
+    """The layers that have indicators or a posterior to choose from."""
     layers = {name: part for name, part in drawable_layers(net).items() if isinstance(part, SlabLayer)}
     if not layers:
         refuse("select", "net", "a network with indicators", "one without spike-and-slab layers")
     return layers
 
 
+def _way_out(net: nn.Module, chosen: Selection, infeasible: str) -> Selection:
+    if chosen.feasible is not False:
+        return chosen
+    if infeasible == "lower":
+        return _lowered(net, chosen)
+    if infeasible == "path":
+        added = cheapest_path(net, chosen.masks)
+        return describe(net, _with(dict(chosen.masks), added), f"{chosen.rule} + path", chosen.threshold)
+    said = f"{chosen.rule} model: no input can reach an output, every path ends in {chosen.broken}"
+    if infeasible == "allow":
+        warnings.warn(f"{said}; it predicts from intercepts only", UserWarning, stacklevel=4)
+        return chosen
+    raise InfeasibleModel(f'{said}; infeasible="lower", "path" or "allow" are the ways out')
+
+
+def _lowered(net: nn.Module, chosen: Selection) -> Selection:
+    """Bisection over the values alpha takes: feasibility can only be lost as the threshold rises."""
+    alphas = torch.cat([layer.alpha.detach().flatten() for layer in slab_layers(net).values()]).double()
+    values = torch.unique(alphas[alphas <= (chosen.threshold or 0.5)]).tolist()
+    low, high, best = 0, len(values) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        below = values[middle - 1] if middle else 0.0
+        found = threshold_model(net, below, "lowered threshold")
+        if found.feasible:
+            best, low = found, middle + 1
+        else:
+            high = middle - 1
+    if best is None:
+        raise InfeasibleModel("median model: no threshold gives a path from an input to an output")
+    return best
+
+
+def _with(masks: dict[str, Mask], added: Mapping[str, Tensor] | None) -> dict[str, Mask]:
+    assert added is not None
+    return {name: (mask[0] | added[name], *mask[1:]) for name, mask in masks.items()}
+
+
+def _logit(layer: SlabLayer) -> Tensor:
+    block = layer.blocks()[0]
+    return torch.zeros_like(block.mu) if block.omega is None else block.omega.detach()
+
+
 def _alpha(omega: Tensor | None, mu: Tensor) -> Tensor:
     return torch.ones_like(mu) if omega is None else torch.sigmoid(omega)
-
-
-def _chain(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
-    """The layers in the order of the data, if `net` is one of ours without grouped convolutions."""
-    if not isinstance(net, Network):
-        return None
-    chain = [(name, layer) for name, layer in _layers(net).items()]
-    if any(isinstance(layer, _ConvNd) and layer.groups > 1 for _, layer in chain):
-        return None
-    return chain if all(isinstance(layer, (Linear, _ConvNd)) for _, layer in chain) else None
-
-
-def _edges(mask: Tensor) -> Tensor:
-    """(outputs, inputs): whether any kernel position joins the two."""
-    return mask.flatten(2).any(2) if mask.ndim > 2 else mask
-
-
-def _widen(reached: Tensor, inputs: int) -> Tensor:
-    """Channels as the features that flattening makes of them."""
-    return reached if len(reached) == inputs else reached.repeat_interleave(inputs // len(reached))
-
-
-def _narrow(wanted: Tensor, outputs: int) -> Tensor:
-    """Features back to the channels they came from."""
-    return wanted if len(wanted) == outputs else wanted.reshape(outputs, -1).any(1)
-
-
-def _restore(on_path: Tensor, mask: Tensor) -> Tensor:
-    return mask & on_path.reshape(on_path.shape + (1,) * (mask.ndim - 2))
 
 
 def _densities(layer: SlabLayer, mask: Mask, active: Tensor | None) -> Densities:
     chosen, weights = int(mask[0].sum()), mask[0].numel()
     on_path = None if active is None else int(active.sum())
+    units = None if active is None else int(active.flatten(1).any(1).sum())
     return Densities(
         weights=weights,
         intercepts=mask[1].numel() if len(mask) > 1 else 0,
@@ -134,6 +199,8 @@ def _densities(layer: SlabLayer, mask: Mask, active: Tensor | None) -> Densities
         median_intercepts=int(mask[1].sum()) if len(mask) > 1 else 0,
         active=None if on_path is None else on_path / weights,
         active_weights=on_path,
+        neurons=mask[0].shape[0],
+        active_neurons=units,
     )
 
 
@@ -150,4 +217,6 @@ def _sum(parts: list[Densities]) -> Densities:
         median_intercepts=sum(p.median_intercepts for p in parts),
         active=None if active is None else active / weights,
         active_weights=active,
+        neurons=sum(p.neurons for p in parts),
+        active_neurons=sum(p.active_neurons or 0 for p in parts) if known else None,
     )

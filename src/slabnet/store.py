@@ -18,9 +18,12 @@ from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
+from slabnet.draws import Mask
 from slabnet.files import check_writable, write_atomically
 from slabnet.likelihoods import likelihood_from
 from slabnet.networks import Network, build_network
+from slabnet.records import Selection
+from slabnet.select import describe, slab_layers
 from slabnet.version import __version__
 
 FORMAT = 1
@@ -74,6 +77,31 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
         attach_likelihood(net, likelihood_from(header["likelihood"]))
     _fill(net, tensors, path)
     return net.eval()
+
+
+def save_selection(chosen: Selection, path: str | Path) -> None:
+    """Write the masks of a chosen model, with its rule."""
+    path = check_writable("save_selection", path)
+    parts = {f"{name}:{i}": part.cpu() for name, mask in chosen.masks.items() for i, part in enumerate(mask)}
+    header = {"format": FORMAT, "version": __version__, "rule": chosen.rule, "threshold": chosen.threshold}
+    text = _as_text(header | {"checksum": _checksum(_as_text(header), parts)})
+    write_atomically(path, to_bytes(parts, {_HEADER: text}))
+
+
+def load_selection(path: str | Path, net: nn.Module) -> Selection:
+    """Read a chosen model and describe it as one of `net`, whose layers it must fit."""
+    header, tensors = _read(Path(path))
+    if "rule" not in header:
+        raise FileError(f"load_selection: {path} must hold a selection, got another kind of slabnet file")
+    masks: dict[str, Mask] = {}
+    for name, layer in slab_layers(net).items():
+        found = tuple(tensors.get(f"{name}:{i}", torch.zeros(0)) for i in range(len(layer.blocks())))
+        wanted = [tuple(block.mu.shape) for block in layer.blocks()]
+        came = [tuple(part.shape) for part in found]
+        if came != wanted or any(part.dtype != torch.bool for part in found):
+            refuse("load_selection", "net", f"the network {path} was chosen from", f"shapes {wanted} for {came}")
+        masks[name] = tuple(part.to(block.mu.device) for part, block in zip(found, layer.blocks(), strict=True))
+    return describe(net, masks, header["rule"], header["threshold"])
 
 
 def read_header(path: str | Path) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from slabnet.config import Recipe
 from slabnet.data import load
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
+from slabnet.inspection import inspect_network
 from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood
 from slabnet.networks import Network, mlp
 from slabnet.predict import predict
 from slabnet.records import History, Prediction
-from slabnet.select import median_model
+from slabnet.select import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import save
+from slabnet.store import read_header, save
 from slabnet.train import fit
 
 DRAWS = 10
@@ -48,9 +49,11 @@ def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
     history = fit(net, split.train, recipe.train, progress="lines")
     last, said = history[-1], []
     if net.method.selects:
-        chosen = median_model(net)
+        chosen = threshold_model(net, rule="median")
         rows = spike_slab_rows(method, net, net, chosen, split.test, post_trained=False, draws=DRAWS, seed=seed)
         said.append(f"The median model keeps {chosen.weights} of {chosen.total.weights} weights.")
+        if not chosen.feasible:
+            said.append(f"It is infeasible: no input can reach an output, every path ends in {chosen.broken}.")
         if last.alpha_moving > 0.01:
             said.append(
                 f"{last.alpha_moving:.1%} of the inclusion probabilities still move: more epochs may change it."
@@ -90,6 +93,15 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         "classified_at_95": doubt.decided,
         "density_used": prediction.density_used,
     }
+
+
+def inspect_file(model: Path, draws: int) -> dict[str, Any]:
+    """What `slabnet inspect` shows of a model file."""
+    header = read_header(model)
+    found = {"model": str(model), "version": header["version"], "method": None}
+    net = load_model(model)
+    assert isinstance(net, Network)
+    return found | {"method": net.method.name} | inspect_network(net, header["about"], draws)
 
 
 def _as_csv(prediction: Prediction) -> str:
