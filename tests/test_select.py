@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -115,3 +117,149 @@ def test_bad_thresholds(threshold: float) -> None:
 def test_a_network_without_indicators_has_nothing_to_select() -> None:
     with pytest.raises(sn.ArgumentError, match="a network with indicators"):
         sn.median_model(sn.mlp((2, 2), method="deterministic"))
+
+
+def starved(sizes: tuple[int, ...] = (3, 4, 2)) -> sn.Network:
+    """A network whose middle is so unlikely that the median model has no path."""
+    net = sn.mlp(sizes)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        net.body[1].weight.omega.uniform_(1.0, 2.0, generator=generator)
+        net.body[3].weight.omega.uniform_(-4.0, -1.0, generator=generator)
+    return net
+
+
+def test_lowering_takes_the_largest_feasible_threshold() -> None:
+    net = starved()
+    chosen = sn.median_model(net, infeasible="lower")
+    assert chosen.feasible
+    last = net.body[3].weight.alpha.detach()
+    assert chosen.masks["body.3"][0].sum() == 1
+    assert chosen.masks["body.3"][0][last == last.max()].all()
+    assert chosen.threshold is not None
+    alphas = torch.cat([layer.alpha.detach().flatten() for layer in (net.body[1], net.body[3])]).sort().values
+    above = alphas[alphas > chosen.threshold][0]  # one step up and the model breaks
+    assert not threshold_model(net, float(above)).feasible
+
+
+def test_adding_the_most_probable_path() -> None:
+    net = starved((3, 4, 3))
+    with torch.no_grad():
+        net.body[1].weight.omega.fill_(-3.0)
+        net.body[1].weight.omega[2, 1] = -0.5
+        net.body[3].weight.omega[0, 2] = -0.2
+    for chosen in (sn.median_model(net, infeasible="path"), sn.most_probable_model(net)):
+        assert chosen.feasible
+        assert chosen.weights == 2
+        assert chosen.masks["body.1"][0][2, 1]
+        assert chosen.masks["body.3"][0][0, 2]
+    every = sn.most_probable_model(net, every_output=True)
+    assert every.unreachable == ()
+
+
+@given(seed=st.integers(0, 10_000), sizes=st.lists(st.integers(1, 3), min_size=3, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_the_path_is_the_cheapest_of_all(seed: int, sizes: list[int]) -> None:
+    """Against walking every path and adding up what its missing weights cost."""
+    net = sn.mlp(sizes, likelihood="gaussian")
+    generator = torch.Generator().manual_seed(seed)
+    layers = [layer for layer in net.body if isinstance(layer, sn.Linear)]
+    with torch.no_grad():
+        for layer in layers:
+            assert layer.weight.omega is not None
+            layer.weight.omega.uniform_(-3.0, 0.5, generator=generator)
+    before = threshold_model(net)
+    chosen = sn.most_probable_model(net)
+    costs = [(-layer.weight.omega.detach()).clamp_min(0) for layer in layers]  # type: ignore[operator]
+
+    def cheapest(position: int, unit: int) -> float:
+        if position == len(costs):
+            return 0.0
+        return min(float(costs[position][t, unit]) + cheapest(position + 1, t) for t in range(len(costs[position])))
+
+    wanted = min(cheapest(0, source) for source in range(sizes[0]))
+    paid = sum(
+        float(cost[chosen.masks[name][0] & ~before.masks[name][0]].sum())
+        for cost, name in zip(costs, chosen.masks, strict=True)
+    )
+    assert chosen.feasible
+    assert paid == pytest.approx(0.0 if before.feasible else wanted, abs=1e-5)
+
+
+def test_a_budget_takes_the_most_probable_weights() -> None:
+    net = sn.mlp((5, 4, 3))
+    alphas = torch.cat([net.body[1].alpha.flatten(), net.body[3].alpha.flatten()]).detach()
+    for count in (1, 7, 32):
+        chosen = sn.budget_model(net, weights=count, infeasible="path")
+        assert chosen.weights >= count
+    chosen = sn.budget_model(net, density=0.5)
+    inside = torch.cat([mask[0].flatten() for mask in chosen.masks.values()])
+    assert int(inside.sum()) == 16
+    assert alphas[inside].min() >= alphas[~inside].max()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "weights, density must be given one of the two"),
+        ({"weights": 3, "density": 0.1}, "given one of the two"),
+        ({"weights": 0}, "weights must be a whole number of at least 1, got 0"),
+        ({"weights": 99}, "weights must be at most the 6 there are, got 99"),
+        ({"density": 1.5}, "density must be a number above 0 and at most 1, got 1.5"),
+        ({"weights": 3, "infeasible": "hope"}, "infeasible must be one of raise, path, allow, got 'hope'"),
+    ],
+)
+def test_bad_budgets(options: dict[str, object], said: str) -> None:
+    with pytest.raises(sn.ArgumentError, match="budget_model: ") as caught:
+        sn.budget_model(sn.mlp((3, 2)), **options)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+def test_reach_says_which_input_reaches_which_output() -> None:
+    net = sn.mlp((3, 2, 2))
+    masks = random_masks(net, 0.0, 0)
+    masks["body.1"][0][0, 2] = True
+    masks["body.1"][0][1, 0] = True
+    masks["body.3"][0][1, 0] = True
+    chosen = describe(net, masks, "test")
+    assert chosen.reach is not None
+    assert chosen.reach.tolist() == [[False, False, False], [False, False, True]]
+    assert chosen.inputs is not None
+    assert chosen.inputs.tolist() == [False, False, True]
+    assert chosen.total.active_neurons == 2
+    assert (chosen.layers["body.1"].neurons, chosen.layers["body.1"].active_neurons) == (2, 1)
+
+
+def test_chains_and_what_is_not_one() -> None:
+    grouped = torch.nn.Sequential(
+        sn.Conv1d(4, 4, 3, groups=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Sequential(sn.Linear(8, 2))
+    )
+    masks = {
+        name: tuple(torch.ones(b.mu.shape, dtype=torch.bool) for b in layer.blocks())
+        for name, layer in drawable_layers(grouped).items()
+    }
+    masks["3.0"][0][:, 4:] = False  # the second group's channels are read by nobody
+    chosen = describe(grouped, masks, "test")
+    assert chosen.reach is not None
+    assert chosen.reach.tolist() == [[True, True, False, False]] * 2
+    assert not chosen.active["0"][2:].any()  # type: ignore[index]
+    free = sn.convert(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2)))
+    assert sn.median_model(free).feasible is None
+    assert sn.median_model(free).total.active is None
+
+
+def test_a_selection_saved_and_loaded(tmp_path: Path) -> None:
+    net = sn.mlp((4, 3, 2))
+    with torch.no_grad():
+        net.body[1].weight.omega.uniform_(-2, 2, generator=torch.Generator().manual_seed(1))
+    chosen = sn.median_model(net)
+    sn.save_selection(chosen, tmp_path / "chosen.slab")
+    again = sn.load_selection(tmp_path / "chosen.slab", net)
+    assert (again.rule, again.threshold, again.total) == (chosen.rule, chosen.threshold, chosen.total)
+    for name, mask in chosen.masks.items():
+        assert all(torch.equal(a, b) for a, b in zip(mask, again.masks[name], strict=True))
+    with pytest.raises(sn.ArgumentError, match=r"net must be the network .* was chosen from"):
+        sn.load_selection(tmp_path / "chosen.slab", sn.mlp((4, 5, 2)))
+    sn.save(net, tmp_path / "m.slab")
+    with pytest.raises(sn.FileError, match="must hold a selection"):
+        sn.load_selection(tmp_path / "m.slab", net)
