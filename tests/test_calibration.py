@@ -41,7 +41,7 @@ def test_the_promise_holds_as_often_as_it_says() -> None:
     known: dict[float, float] = {}
     naive_broken = 0
     for _ in range(400):
-        prediction, y = simulated(600, generator)
+        prediction, y = simulated(3000, generator)
         found = sn.calibrate_doubt(prediction, y, accuracy=0.95, confidence=confidence)
         if found.threshold is not None:
             promised += 1
