@@ -19,6 +19,8 @@ test: .venv/.ready
 docs-records: .venv/.ready
 	$(RUN) -m benchmarks.exactness
 	$(RUN) -m benchmarks.gradients
+	$(RUN) -m benchmarks.choosing
+	$(RUN) -m benchmarks.readme
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "slabnet needs Python 3.11 or newer, got " + sys.version.split()[0])'
