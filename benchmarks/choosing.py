@@ -88,9 +88,9 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# Choosing a model",
         "",
-        "One fit gives a probability to every structure. Each rule below picks one; all return a `Selection` that `fit`",
-        "can post-train (`fixed=chosen`) and `predict` can use (`draw=sn.fixed(chosen.masks)`). The network is the demo's,",
-        "fitted to four fifths of its training rows, before post-training; numbers are on the test rows.",
+        "One fit gives a probability to every structure. Each rule below picks one; all return a `Selection` that",
+        "`fit` can post-train (`fixed=chosen`) and `predict` can use (`draw=sn.fixed(chosen.masks)`). The network is the",
+        "demo's, fitted to four fifths of its training rows, not post-trained; numbers are on the test rows.",
         "",
         "| rule | call | weights | on a path | inputs | accuracy | NLL | accuracy, 10 draws | NLL, 10 draws |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -101,25 +101,26 @@ def page(record: dict[str, Any]) -> str:
     doubt = found["doubt"]
     lines += [
         "",
-        "- Indicators are independent under q, so the most probable model is the median model wherever that is feasible.",
+        "- Indicators are independent under q, so the most probable model is the median model where that is feasible.",
         "- WAIC, DIC and FIC choose among 50 models drawn from q, the median model among them. q(beta | gamma) is not",
         "  fitted again for each (`refit=` does that), and a drawn model holds many weights that the data say nothing",
         "  about. FIC needs a focus: here the mean largest logit.",
-        "- Paths only: the weights that lie on a path from an input to an output, what cut-off neurons send folded into",
-        "  intercepts. It predicts the same as the median model at the means.",
+        "- A budget far below the median model cuts weights the network relies on: post-train it before use.",
+        "- Paths only: the weights that lie on a path from an input to an output, what cut-off neurons send folded",
+        "  into intercepts. It predicts the same as the median model at the means.",
         "",
         "## When in doubt",
         "",
-        f"`sn.calibrate_doubt` looks for the lowest threshold at which accuracy among the decided is {doubt['promised']}, in",
-        f"{doubt['confidence']:.0%} of all validation sets, and takes into account that it looked. ",
+        f"`sn.calibrate_doubt` finds a low threshold at which accuracy among the decided is at least {doubt['promised']};",
+        f"that holds for {doubt['confidence']:.0%} of all validation sets, although the threshold is chosen on them",
+        "(`tests/test_calibration.py` simulates it).",
     ]
     if doubt["threshold"] is None:
         lines.append(f"With {doubt['rows']} validation rows it could promise nothing.")
     else:
-        lines += [
-            f"With {doubt['rows']} validation rows it chose {doubt['threshold']}, which decides {doubt['decided']:.1%} of them;",
-            f"on the test rows it decides {doubt['test_decided']:.1%}, of which {doubt['test_accuracy']:.1%} are right.",
-        ]
+        at = f"{doubt['threshold']}, which decides {doubt['decided']:.1%} of them"
+        test = f"{doubt['test_decided']:.1%}, of which {doubt['test_accuracy']:.1%} are right"
+        lines += [f"With {doubt['rows']} validation rows it chose {at};", f"on the test rows it decides {test}."]
     return "\n".join([*lines, "", provenance(record), ""])
 
 
