@@ -22,7 +22,8 @@ def network() -> sn.Network:
 
 def test_numbers_are_those_of_the_selection_and_of_the_draws() -> None:
     net = network()
-    found = inspect_network(net, {"history": {"alpha_moving": 0.01, "alpha_at_prior": 0.5}})
+    names = ["age", "dose\n", "c", "d", "e", "f"]
+    found = inspect_network(net, {"history": {"alpha_moving": 0.01, "alpha_at_prior": 0.5}, "input_names": names})
     chosen = sn.median_model(net)
     assert found["total"]["median_weights"] == chosen.weights
     assert found["total"]["density_active"] == chosen.total.active
@@ -33,6 +34,7 @@ def test_numbers_are_those_of_the_selection_and_of_the_draws() -> None:
     assert "Outputs that no input reaches: 1." in text
     assert "1.0% of the inclusion probabilities were still moving" in text
     assert "body.1" in text
+    assert "(age, dose" in text
 
 
 def test_histogram() -> None:

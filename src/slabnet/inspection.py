@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from slabnet.checks import one_line
 from slabnet.draws import drawing, exact
 from slabnet.noise import keyed_generator
 from slabnet.select import slab_layers, threshold_model
@@ -45,6 +46,8 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
     total = chosen.total
     count = sum(int(u.sum()) for u in used.values())
     fitted = (about or {}).get("history") or {}
+    names = (about or {}).get("input_names")
+    inputs = chosen_inputs(chosen)
     return {
         "layers": layers,
         "total": {
@@ -63,7 +66,7 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
         "broken": chosen.broken,
         "unreachable_outputs": list(chosen.unreachable),
         "inputs": None if chosen.inputs is None else len(chosen.inputs),
-        "inputs_used": None if chosen.inputs is None else chosen_inputs(chosen),
+        "inputs_used": None if chosen.inputs is None else [names[i] if names else i for i in inputs],
         "alpha_moving": fitted.get("alpha_moving"),
         "alpha_at_prior": fitted.get("alpha_at_prior"),
     }
@@ -103,7 +106,7 @@ def _sentences(found: dict[str, Any]) -> list[str]:
             f"Outputs that no input reaches: {', '.join(map(str, cut))}." if cut else "Every output is reached."
         )
         used = found["inputs_used"]
-        named = ", ".join(str(i) for i in used[:20]) + (", ..." if len(used) > 20 else "")
+        named = ", ".join(one_line(str(i)) for i in used[:20]) + (", ..." if len(used) > 20 else "")
         lines.append(f"Inputs in use: {len(used)} of {found['inputs']} ({named}).")
     if found["alpha_moving"] is not None:
         said = f"{found['alpha_moving']:.1%} of the inclusion probabilities were still moving at the end of training"
