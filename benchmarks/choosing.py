@@ -111,7 +111,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         "## When in doubt",
         "",
-        f"`sn.calibrate_doubt` finds a low threshold with an accuracy of {doubt['promised']} or more among the decided;",
+        f"`sn.calibrate_doubt` finds a low threshold with accuracy {doubt['promised']} or more among the decided;",
         f"that holds for {doubt['confidence']:.0%} of all validation sets, although the threshold is chosen on them",
         "(`tests/test_calibration.py` simulates it).",
     ]
