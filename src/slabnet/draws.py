@@ -13,7 +13,7 @@ For prediction: `exact`, `median`, `median_drawn`, `mean`; `fixed(masks)` decide
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,19 +34,34 @@ from slabnet.posteriors import (
     moments,
     pin,
 )
-from slabnet.priors import LayerPrior
 
 VARIANCE_FLOOR = 1e-16  # the root of a variance of exactly zero has no gradient
 
 
 class Drawable(nn.Module):
-    """A module that `drawing` reaches: it has blocks with a posterior, and a map for one value of them."""
+    """A module that `drawing` reaches: something of it is drawn in a pass, and has a divergence from its prior.
 
-    prior: LayerPrior
+    members: how many networks there are to draw from, where they can be counted (an ensemble).
+    """
+
+    members: int | None = None
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the divergence has a closed form; otherwise it is sampled where weights are drawn."""
+        return True
+
+    def divergence(self, scope: Scope, sampled: bool) -> Tensor:
+        """KL of what is drawn here from its prior, as the pass sees it; `sampled`: at the drawn values."""
+        raise NotImplementedError(f"{type(self).__name__} must give its divergence")
+
+    def used(self, scope: Scope) -> Tensor | None:
+        """Which weights (not intercepts) this draw used; None where another module counts them."""
+        return None
 
     def blocks(self) -> tuple[Block, ...]:
-        """The weight, and the intercept where there is one."""
-        raise NotImplementedError(f"{type(self).__name__} must give its blocks")
+        """The weight, and the intercept where there is one, of a layer whose weights have a posterior."""
+        return ()
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The layer's map for given weights; linear in them."""
@@ -223,12 +238,19 @@ def named_draw(name: str, delta: float) -> Draw:
 class Scope:
     """One joint draw of a network: what its layers drew, kept while the block lasts."""
 
-    def __init__(self, draw: Draw, generator: torch.Generator | None, masks: Mapping[Drawable, Mask] | None) -> None:
-        self.draw = draw
+    def __init__(
+        self,
+        draw: Draw,
+        generator: torch.Generator | None,
+        masks: Mapping[Drawable, Mask] | None = None,
+        index: int = 0,
+    ) -> None:
+        self.draw, self.index = draw, index
         self._generator = generator
         self._masks = masks or {}
         self._drawn: dict[Drawable, tuple[Drawn, ...]] = {}
         self._versions: dict[Drawable, int] = {}
+        self._kept: dict[Drawable, Tensor] = {}
 
     @property
     def generator(self) -> torch.Generator:
@@ -268,13 +290,18 @@ class Scope:
         ]
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
-    def sampled_kl(self, layer: Drawable) -> Tensor:
-        """log q - log p of the layer at what this pass drew (eq. estloss)."""
-        drawn = self.weights(layer)
-        return layer.prior.sampled_kl(self.blocks(layer), drawn)
+    def keep(self, layer: Drawable, make: Callable[[], Tensor]) -> Tensor:
+        """What `layer` drew besides weights: made at the first call, the same ever after."""
+        if layer not in self._kept:
+            self._kept[layer] = make()
+        return self._kept[layer]
+
+    def mask(self, layer: Drawable) -> Mask | None:
+        """The layer's indicators where a selection is fixed."""
+        return self._masks.get(layer)
 
     def used(self, layer: Drawable) -> Tensor:
-        """Which weights (not intercepts) this draw used."""
+        """Which weights (not intercepts) of a layer with blocks this draw used."""
         drawn = self.weights(layer)[0]
         return torch.ones_like(drawn.value, dtype=torch.bool) if drawn.gamma is None else drawn.gamma > 0
 
@@ -289,7 +316,7 @@ _active: ContextVar[Mapping[Drawable, Scope]] = ContextVar("slabnet_drawing")
 def scope_of(layer: Drawable) -> Scope:
     """The scope a layer is called in; outside every block the posterior mean."""
     scopes = _active.get({})
-    return scopes[layer] if layer in scopes else Scope(mean, None, None)
+    return scopes[layer] if layer in scopes else Scope(mean, None)
 
 
 def drawable_layers(net: nn.Module) -> dict[str, Drawable]:
@@ -297,11 +324,18 @@ def drawable_layers(net: nn.Module) -> dict[str, Drawable]:
     return {name: part for name, part in net.named_modules() if isinstance(part, Drawable)}
 
 
+def members_of(net: nn.Module) -> int | None:
+    """How many networks `net` holds to draw from, None where there are endlessly many."""
+    counts = [layer.members for layer in drawable_layers(net).values() if layer.members is not None]
+    return counts[0] if counts else None
+
+
 @contextmanager
-def drawing(net: nn.Module, draw: Draw, seed: Seed | None = None) -> Iterator[Scope]:
+def drawing(net: nn.Module, draw: Draw, seed: Seed | None = None, index: int = 0) -> Iterator[Scope]:
     """Make every layer of `net` draw with `draw` inside the block; restored afterwards, also after an error.
 
     `seed`: a generator on the network's device, or a whole number; needed where the draw is random.
+    `index`: which of several draws this is; an ensemble takes that member.
     The setting belongs to the current thread and task: others are not disturbed.
     """
     layers = drawable_layers(net)
@@ -309,11 +343,11 @@ def drawing(net: nn.Module, draw: Draw, seed: Seed | None = None) -> Iterator[Sc
         refuse("drawing", "seed", f"a generator or a whole number for the random draw {draw.name}", seed)
     generator: torch.Generator | None
     if isinstance(seed, int):
-        device = next((layer.blocks()[0].mu.device for layer in layers.values()), torch.device("cpu"))
+        device = next((p.device for layer in layers.values() for p in layer.parameters()), torch.device("cpu"))
         generator = keyed_generator(seed, device=device)
     else:
         generator = seed
-    scope = Scope(draw, generator, _masks_by_layer(draw, layers))
+    scope = Scope(draw, generator, _masks_by_layer(draw, layers), index)
     token = _active.set({**_active.get({}), **dict.fromkeys(layers.values(), scope)})
     try:
         yield scope
@@ -324,6 +358,7 @@ def drawing(net: nn.Module, draw: Draw, seed: Seed | None = None) -> Iterator[Sc
 def _masks_by_layer(draw: Draw, layers: Mapping[str, Drawable]) -> dict[Drawable, Mask] | None:
     if not isinstance(draw, Fixed):
         return None
+    layers = {name: layer for name, layer in layers.items() if layer.blocks()}
     if set(draw.masks) != set(layers):
         refuse("fixed", "masks", f"for the layers {', '.join(layers)}", ", ".join(draw.masks))
     for name, layer in layers.items():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import check_choice, refuse
-from slabnet.draws import Draw, Drawable, Fixed, Scope, Score, drawable_layers, drawing, local
+from slabnet.draws import Draw, Drawable, Fixed, Scope, Score, drawable_layers, drawing, local, mean
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator
 
@@ -48,7 +48,8 @@ def kl(net: nn.Module, likelihood: Likelihood | None = None) -> Tensor:
 
     Closed form where there is one, else quadrature.
     """
-    terms = [layer.prior.kl(layer.blocks()) for layer in drawable_layers(net).values()]
+    scope = Scope(mean, None)
+    terms = [layer.divergence(scope, sampled=False) for layer in drawable_layers(net).values()]
     if likelihood is not None:
         terms.append(likelihood.kl())
     return _total(terms)
@@ -77,12 +78,12 @@ def elbo(
     if kl == "sampled" and not draw.draws_weights:
         refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws no weights', kl)
     layers = list(drawable_layers(net).values())
-    sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(_closed(layer) for layer in layers))
+    sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(layer.closed_form for layer in layers))
     if isinstance(seed, int):
         seed = keyed_generator(seed, device=x.device)
     scaled, divergences, log_qs = [], [], []
     for m in range(samples):
-        with drawing(net, draw, seed) as scope:
+        with drawing(net, draw, seed, index=m) as scope:
             output = net(x)
             scaled.append(likelihood.log_prob(output, y).sum() * (n / len(x)))
             if sampled or m == 0:
@@ -103,16 +104,11 @@ def _by_score(draw: Draw) -> bool:
     return isinstance(draw.base if isinstance(draw, Fixed) else draw, Score)
 
 
-def _closed(layer: Drawable) -> bool:
-    return layer.prior.closed_form
-
-
 def _divergence(scope: Scope, layers: list[Drawable], kind: str, sampled: bool) -> Tensor:
-    """The KL as the pass sees it: with a fixed selection only the weights that are in it count."""
+    """The KL as the pass sees it: sampled where that is asked for, or where there is no closed form."""
     terms = []
     for layer in layers:
-        at_draw = kind == "sampled" or (sampled and not _closed(layer))
-        terms.append(scope.sampled_kl(layer) if at_draw else layer.prior.kl(scope.blocks(layer)))
+        terms.append(layer.divergence(scope, kind == "sampled" or (sampled and not layer.closed_form)))
     return _total(terms)
 
 

@@ -6,6 +6,8 @@ and their gradients stay finite for |omega| = 1e4 and sigma = 1e-30.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -73,10 +75,17 @@ def kl_lognormal(m: Tensor, log_s: Tensor, m0: float, s0: float) -> Tensor:
     return kl_normal(m - m0, log_s, torch.full_like(log_s, s0).log())
 
 
+def kl_lognormal_gamma(m: Tensor, log_s: Tensor, shape: float, scale: float) -> Tensor:
+    """KL of LogNormal(m, s^2) from Gamma(shape, scale)."""
+    entropy = m + log_s + 0.5 * math.log(2 * math.pi * math.e)
+    expected = torch.exp(m + 0.5 * torch.exp(2 * log_s))
+    cross = -shape * math.log(scale) - math.lgamma(shape) + (shape - 1) * m - expected / scale
+    return -entropy - cross
+
+
 def kl_lognormal_inverse_gamma(m: Tensor, log_s: Tensor, shape: float, scale: float) -> Tensor:
     """KL of LogNormal(m, s^2) from InverseGamma(shape, scale), for the variance phi."""
-    entropy = m + log_s + 0.5 * torch.log(2 * torch.pi * torch.e * torch.ones_like(m))
-    a, b = torch.full_like(m, shape), torch.full_like(m, scale)
+    entropy = m + log_s + 0.5 * math.log(2 * math.pi * math.e)
     expected_inverse = torch.exp(-m + 0.5 * torch.exp(2 * log_s))
-    cross = a * torch.log(b) - torch.lgamma(a) - (a + 1) * m - b * expected_inverse
+    cross = shape * math.log(scale) - math.lgamma(shape) - (shape + 1) * m - scale * expected_inverse
     return -entropy - cross

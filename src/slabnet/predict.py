@@ -12,7 +12,7 @@ from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
 from slabnet.checks import check_number, check_whole, refuse
 from slabnet.devices import device_of
-from slabnet.draws import Draw, Scope, drawable_layers, drawing, exact
+from slabnet.draws import Draw, Scope, drawable_layers, drawing, exact, members_of
 from slabnet.likelihoods import Gaussian, Likelihood
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.records import Prediction
@@ -82,7 +82,8 @@ class _Average:
         self.net, self.likelihood, self.draw, self.seed = net, likelihood, draw, seed
         self.chunk, self.device = chunk, device
         self.layers = drawable_layers(net)
-        self.draws = draws if draw.random and self.layers else 1
+        members = members_of(net)
+        self.draws = min(draws, members or draws) if draw.random and self.layers else 1
         self.used: dict[str, Tensor] = {}
 
     def run(self, x: Tensor, levels: tuple[float, ...], keep_draws: bool) -> Prediction:
@@ -111,7 +112,7 @@ class _Average:
 
     def _pass(self, r: int, x: Tensor) -> Iterator[Tensor]:
         """The outputs of network r, chunk by chunk."""
-        with drawing(self.net, self.draw, keyed_generator(self.seed, "draw", r, device=self.device)) as scope:
+        with drawing(self.net, self.draw, keyed_generator(self.seed, "draw", r, device=self.device), r) as scope:
             for rows in torch.split(x, self.chunk):
                 yield self.net(rows.to(self.device))
             self._count(scope)
@@ -119,8 +120,9 @@ class _Average:
     def _count(self, scope: Scope) -> None:
         """Which weights have been used at least once: from the very draws that predict."""
         for name, layer in self.layers.items():
-            used = scope.used(layer)
-            self.used[name] = used if name not in self.used else self.used[name] | used
+            used = layer.used(scope)
+            if used is not None:
+                self.used[name] = used if name not in self.used else self.used[name] | used
 
     def _quantiles(self, x: Tensor, levels: tuple[float, ...]) -> tuple[dict[float, Any], dict[float, Any]]:
         """Intervals need all draws of a row at once: fewer rows at a time, and the same draws made again."""

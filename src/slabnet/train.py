@@ -16,7 +16,7 @@ from slabnet.checks import SlabnetError, TrainingDiverged, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
 from slabnet.devices import device_of, pick_device, pick_dtype
-from slabnet.draws import Draw, Fixed, drawing, mean, named_draw
+from slabnet.draws import Draw, Fixed, drawing, mean, members_of, named_draw
 from slabnet.elbo import RunningMean, Terms, elbo
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator, seed_number
@@ -100,6 +100,7 @@ class _Run:
         self.optimiser = _optimiser(net, self.likelihood, config, omega=fixed is None)
         self.baseline = RunningMean()
         self.tracker = AlphaTracker(net)
+        self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
         self.rows = self.steps = 0
 
     def run(self, watch: Watch, on_epoch: OnEpoch | None) -> History:
@@ -156,7 +157,7 @@ class _Run:
                 n=self.data.n,
                 draw=self.draw,
                 seed=self.noise,
-                samples=self.config.samples,
+                samples=self.samples,
                 kl=self.config.kl,
                 baseline=self.baseline,
             )

@@ -119,7 +119,9 @@ def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: See
     for s in range(draws):
         with drawing(net, exact, keyed_generator(number, "ratio", s, device=device)) as scope:
             fit = likelihood.log_prob(net(x), y).double().sum()
-            ratios.append(fit - torch.stack([scope.sampled_kl(layer).double() for layer in layers.values()]).sum())
+            ratios.append(
+                fit - torch.stack([layer.divergence(scope, sampled=True).double() for layer in layers.values()]).sum()
+            )
     return ParetoK(tail_shape(torch.stack(ratios).cpu()), draws)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from slabnet.checks import refuse
 from slabnet.config import Prior, Start
-from slabnet.draws import Drawable, scope_of
+from slabnet.draws import Drawable, Scope, scope_of
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.posteriors import Block, Posterior, SpikeSlab, pin
 from slabnet.priors import LayerPrior, layer_prior
@@ -24,6 +24,7 @@ class SlabLayer(Drawable):
 
     weight: Posterior
     bias: Posterior | None
+    prior: LayerPrior
 
     def __init__(
         self,
@@ -67,6 +68,19 @@ class SlabLayer(Drawable):
         """Inclusion probabilities of the weights, 1 or 0 where an input was forced in or out."""
         block = self.blocks()[0]
         return torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
+
+    @property
+    def closed_form(self) -> bool:
+        return self.prior.closed_form
+
+    def divergence(self, scope: Scope, sampled: bool) -> Tensor:
+        """KL of this layer as a pass sees it: with a fixed selection only the weights that are in it count."""
+        if sampled:  # log q - log p at what the pass drew (eq. estloss)
+            return self.prior.sampled_kl(scope.blocks(self), scope.weights(self))
+        return self.prior.kl(scope.blocks(self))
+
+    def used(self, scope: Scope) -> Tensor:
+        return scope.used(self)
 
     def kl(self) -> Tensor:
         """KL of this layer's posterior from its prior, summed over weights and intercepts."""
