@@ -13,6 +13,7 @@ import pytest
 
 from slabnet.checks import ArgumentError
 from slabnet.cli import _widths
+from slabnet.methods import METHODS
 
 
 def slabnet(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,7 @@ def test_help_answers_without_torch(words: list[str], tmp_path: Path) -> None:
 
 def test_methods_and_version_for_machines() -> None:
     listed = json.loads(slabnet("methods", "--json").stdout)
-    assert [method["name"] for method in listed] == ["lbbnn", "gaussian", "mixture", "deterministic"]
+    assert [method["name"] for method in listed] == list(METHODS)
     assert slabnet("--version").stdout.startswith("slabnet ")
 
 
@@ -102,7 +103,7 @@ def test_fit_then_predict(tmp_path: Path) -> None:
     assert "accuracy" in plain.stdout
 
 
-@pytest.mark.parametrize("method", ["gaussian", "deterministic"])
+@pytest.mark.parametrize("method", ["gaussian", "ensemble"])
 def test_other_methods_fit_too(method: str, tmp_path: Path) -> None:
     words = ["fit", "digits", "--out", str(tmp_path / "m.slab"), "--epochs", "2", "--hidden", "8", "--method", method]
     run = slabnet(*words)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
 from slabnet.enumeration import enumerate_linear
 
 Data = tuple[torch.Tensor, torch.Tensor]
@@ -37,11 +36,9 @@ def test_the_objective_is_a_bound_where_it_claims_to_be_one(method: str) -> None
     prior = sn.Prior(psi=0.3, sigma_beta=1.0)
     likelihood = sn.Gaussian(phi=0.49)
     net = sn.mlp((3, 1), method=method, prior=prior, likelihood=likelihood).double()
-    with torch.no_grad():
-        net.body[1].bias.mu.zero_()
-        net.body[1].bias.rho.fill_(-60.0)
-    net.body[1].bias = None  # the enumerated model has no intercept
-    sn.fit(net, (x, y), sn.TrainConfig(epochs=400, batch_size=25, lr=0.01, omega_lr=0.05))
+    layer = net.body[1].inner if method == "horseshoe" else net.body[1]
+    layer.bias = None  # the enumerated model has no intercept
+    sn.fit(net, (x, y), sn.TrainConfig(epochs=800, batch_size=25, lr=0.01, omega_lr=0.05))
     with torch.no_grad():
         values = torch.stack(
             [sn.elbo(net, net.likelihood, x, y[:, None], n=25, draw=sn.exact, seed=i).elbo for i in range(400)]
@@ -49,7 +46,8 @@ def test_the_objective_is_a_bound_where_it_claims_to_be_one(method: str) -> None
     evidence = _log_evidence(method, x, y, 0.49, 0.3)
     mean, error = float(values.mean()), float(values.std()) / 20
     assert mean - 4 * error < evidence
-    assert mean > evidence - 3.0  # and it is not a bound by being far away
+    if method != "horseshoe":  # whose four independent factors for one scale cost it several nats
+        assert mean > evidence - 3.0  # not a bound by being far away
 
 
 def _log_evidence(method: str, x: torch.Tensor, y: torch.Tensor, phi: float, psi: float) -> float:
@@ -57,6 +55,10 @@ def _log_evidence(method: str, x: torch.Tensor, y: torch.Tensor, phi: float, psi
         return enumerate_linear(x, y, phi=phi, psi=psi, sigma_beta=1.0).log_evidence
     generator = torch.Generator().manual_seed(1)
     beta = torch.randn(400_000, 3, generator=generator, dtype=torch.float64)
+    if method == "horseshoe":
+        scales = torch.distributions.HalfCauchy(1.0)
+        torch.manual_seed(0)
+        beta = beta * scales.sample(beta.shape) * scales.sample((len(beta), 1))
     if method == "mixture":
         narrow = torch.rand(beta.shape, generator=generator) < 0.5
         beta = torch.where(narrow, beta * math.exp(-3), beta)
@@ -88,7 +90,7 @@ def test_save_and_load(method: str, blobs: Data, tmp_path: Path) -> None:
 def test_prediction_shapes(method: str, likelihood: str, outputs: int, blobs: Data) -> None:
     net = sn.mlp((4, 5, outputs), method=method, likelihood=likelihood)
     found = sn.predict(net, blobs[0], 3, intervals=(0.9,), keep_draws=True)
-    draws = 3 if sn.METHODS[method].posterior else 1
+    draws = 1 if method == "deterministic" else 3
     assert found.mean.shape == (150, outputs)
     assert found.samples is not None
     assert found.samples.shape == (draws, 150, outputs)
@@ -96,7 +98,8 @@ def test_prediction_shapes(method: str, likelihood: str, outputs: int, blobs: Da
     assert low.shape == high.shape == (150, outputs)
     assert bool((low <= high).all())
     assert 0 <= found.density_used <= 1
-    assert found.used_weights == round(found.density_used * (20 + 5 * outputs))
+    members = 5 if method == "ensemble" else 1
+    assert found.used_weights == round(found.density_used * members * (20 + 5 * outputs))
 
 
 @every_method
@@ -111,12 +114,20 @@ def test_convolutions_too(method: str) -> None:
 def test_post_training_or_a_clear_refusal(method: str, blobs: Data) -> None:
     net = sn.mlp((4, 5, 3), method=method)
     quick = sn.TrainConfig(epochs=2, batch_size=50)
-    if drawable_layers(net):
-        chosen = sn.median_model(net)
-        if not sn.METHODS[method].selects:
-            assert chosen.density == 1.0  # every weight is in
-        sn.fit(net, blobs, quick, fixed=chosen)
-    else:
+    able = sn.METHODS[method].post_training
+    chosen = sn.prune(net) if method == "horseshoe" else sn.median_model(sn.mlp((4, 5, 3)))
+    choices = {"alpha": "alpha", "a Selection": chosen}
+    for kind, fixed in choices.items():
+        if kind in able:
+            structure = {n: p.clone() for n, p in net.named_parameters() if n.endswith(("omega", "logit_rate"))}
+            before = [p.clone() for p in net.parameters()]
+            sn.fit(net, blobs, quick, fixed=fixed)  # type: ignore[arg-type]
+            assert all(torch.equal(net.get_parameter(n), p) for n, p in structure.items())
+            assert not all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+        else:
+            with pytest.raises(sn.ArgumentError, match=f"fit: fixed must be .* for the method {method}"):
+                sn.fit(net, blobs, quick, fixed=fixed)  # type: ignore[arg-type]
+    if not any(isinstance(part, sn.Linear) for part in net.modules()):
         with pytest.raises(sn.ArgumentError, match="a network with indicators"):
             sn.median_model(net)
 

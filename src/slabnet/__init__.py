@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from slabnet.networks import Network, convnet, mlp
     from slabnet.predict import predict
+    from slabnet.pruning import prune
     from slabnet.records import Densities, Epoch, History, Prediction, Selection
     from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
@@ -100,6 +101,7 @@ _WHERE = {
     "methods": ["METHODS", "ScaleMixture"],
     "networks": ["Network", "convnet", "mlp"],
     "predict": ["predict"],
+    "pruning": ["prune"],
     "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
     "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],

@@ -87,6 +87,11 @@ class Draw:
     def draws_weights(self) -> bool:
         return True
 
+    @property
+    def trains(self) -> bool:
+        """Whether this is a draw for training, where rows need not share one network."""
+        return False
+
     def draw(self, block: Block, generator: torch.Generator) -> Drawn:
         """One draw of a block of weights."""
         raise NotImplementedError(f"{self.name} draws no weights")
@@ -109,6 +114,10 @@ class Local(Draw):
     def draws_weights(self) -> bool:
         return False
 
+    @property
+    def trains(self) -> bool:
+        return True
+
     def forward(self, layer: Drawable, x: Tensor, scope: Scope) -> Tensor:
         means, variances = zip(*(moments(block) for block in scope.blocks(layer)), strict=True)
         mean = layer.affine(x, means[0], means[1] if len(means) > 1 else None)
@@ -122,6 +131,10 @@ class Relaxed(Draw):
     """Continuous relaxation of gamma at temperature delta (Prop. 2)."""
 
     delta: float = 0.5
+
+    @property
+    def trains(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         check_number(self.name, "delta", self.delta, above=0)
@@ -153,6 +166,10 @@ class Exact(Draw):
 @dataclass(frozen=True)
 class Score(Exact):
     """The exact draw, with the score-function gradient for omega; `elbo` adds the control variate."""
+
+    @property
+    def trains(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -203,6 +220,10 @@ class Fixed(Draw):
     @property
     def draws_weights(self) -> bool:
         return self.base.draws_weights
+
+    @property
+    def trains(self) -> bool:
+        return self.base.trains
 
     def draw(self, block: Block, generator: torch.Generator) -> Drawn:
         return self.base.draw(block, generator)

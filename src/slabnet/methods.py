@@ -29,8 +29,9 @@ class Method:
     """One row of `METHODS`.
 
     posterior: what every weight has, None for plain weights. slab: the slab the method is defined by, None
-    for the prior's own. selects: has indicators to choose a model by. bound: its objective is a lower
-    bound of the log evidence.
+    for the prior's own. wrapper: what is drawn besides weights. selects: has indicators to choose a model by.
+    bound: its objective is a lower bound of the log evidence. post_training: what `fit(fixed=...)` can keep fixed.
+    options: what `mlp(..., options={...})` takes, with the defaults.
     """
 
     name: str
@@ -40,6 +41,9 @@ class Method:
     slab: ScaleMixture | None
     selects: bool
     bound: bool
+    wrapper: str | None = None
+    post_training: tuple[str, ...] = ()
+    options: tuple[tuple[str, float], ...] = ()
 
 
 METHODS: dict[str, Method] = {
@@ -53,6 +57,7 @@ METHODS: dict[str, Method] = {
             slab=None,
             selects=True,
             bound=True,
+            post_training=("alpha", "a Selection"),
         ),
         Method(
             name="gaussian",
@@ -71,6 +76,52 @@ METHODS: dict[str, Method] = {
             slab=ScaleMixture(),
             selects=False,
             bound=True,
+        ),
+        Method(
+            name="concrete-dropout",
+            summary="plain weights; whole inputs of a layer dropped with one learned rate per layer",
+            source="Gal, Hron & Kendall 2017, Concrete dropout",
+            posterior=None,
+            slab=None,
+            selects=False,
+            bound=False,
+            wrapper="concrete-dropout",
+            post_training=("alpha",),
+            options=(("rate", 0.1), ("length_scale", 1.0), ("temperature", 0.1)),
+        ),
+        Method(
+            name="horseshoe",
+            summary="Gaussian posterior with a heavy-tailed scale for each input of a layer, which can be pruned",
+            source="Louizos, Ullrich & Welling 2017, Bayesian compression for deep learning",
+            posterior="gaussian",
+            slab=None,
+            selects=False,
+            bound=True,
+            wrapper="horseshoe",
+            post_training=("a Selection",),
+            options=(("tau0", 1.0),),
+        ),
+        Method(
+            name="mc-dropout",
+            summary="plain weights; whole inputs of a layer dropped with a fixed rate, also when predicting",
+            source="Gal & Ghahramani 2016, Dropout as a Bayesian approximation",
+            posterior=None,
+            slab=None,
+            selects=False,
+            bound=False,
+            wrapper="mc-dropout",
+            options=(("rate", 0.1), ("length_scale", 1.0)),
+        ),
+        Method(
+            name="ensemble",
+            summary="several plain networks from different starts, averaged",
+            source="Lakshminarayanan, Pritzel & Blundell 2017, Deep ensembles",
+            posterior=None,
+            slab=None,
+            selects=False,
+            bound=False,
+            wrapper="ensemble",
+            options=(("members", 5),),
         ),
         Method(
             name="deterministic",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from slabnet.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout
 from slabnet.checks import check_choice, check_whole, refuse
 from slabnet.config import ACTIVATIONS, Prior, Start
 from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
@@ -36,6 +37,7 @@ _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 _POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
+_WRAPPERS: dict[str, Any] = {"concrete-dropout": ConcreteDropout, "mc-dropout": MCDropout, "horseshoe": Horseshoe}
 _POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
 
 
@@ -71,39 +73,61 @@ class Network(nn.Module):
 class _Builder:
     """Makes the layers of one network, each with its share of the prior and its own start."""
 
-    def __init__(self, method: str, prior: Prior | None, start: Start | None, seed: Seed, layers: int) -> None:
+    def __init__(
+        self,
+        method: str,
+        prior: Prior | None,
+        start: Start | None,
+        seed: Seed,
+        layers: int,
+        options: Mapping[str, float] | None,
+    ) -> None:
         self.method = METHODS[check_choice("network", "method", method, METHODS)]
+        self.given = dict(options or {})
+        for name in self.given:
+            check_choice(method, "options", name, dict(self.method.options))
+        self.options: dict[str, Any] = dict(self.method.options) | self.given
         prior = prior or Prior()
-        self.prior = prior.model_copy(update={"slab": self.method.slab}) if self.method.slab else prior
-        self.start, self.layers, self.built = start or Start(), layers, 0
+        if self.method.slab is not None and prior.slab == "gaussian":
+            prior = prior.model_copy(update={"slab": self.method.slab})
+        if self.method.wrapper == "horseshoe":  # its weights are standard normal, the scales do the rest
+            prior = prior.model_copy(update={"sigma_beta": 1.0})
+        self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
         self.seed = seed_number(seed, "network")
 
     def linear(self, inputs: int, outputs: int) -> nn.Module:
-        if self.method.posterior is None:
-            return self._plain(_unset(nn.Linear, inputs, outputs))
-        return Linear(inputs, outputs, **self._options((outputs, inputs)))
+        return self._layer(Linear, nn.Linear, (outputs, inputs), (inputs, outputs), {})
 
     def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
-        size = {"kernel_size": kernel, "padding": kernel // 2}
-        if self.method.posterior is None:
-            return self._plain(_unset(_PLAIN[dimensions], inputs, outputs, **size))
         shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
-        layer: nn.Module = _SLAB[dimensions](inputs, outputs, **size, **self._options(shape))
-        return layer
+        size = {"kernel_size": kernel, "padding": kernel // 2}
+        return self._layer(_SLAB[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
 
-    def _options(self, shape: tuple[int, ...]) -> dict[str, Any]:
+    def _layer(
+        self, ours: Any, plain: Any, shape: tuple[int, ...], sizes: tuple[int, int], size: dict[str, int]
+    ) -> nn.Module:
+        """A layer of the method: spike-and-slab, Gaussian or plain, in its wrapper where it has one."""
         index, self.built = self.built, self.built + 1
-        return {
-            "prior": layer_prior(self.prior, index, self.layers, shape),
-            "posterior": _POSTERIORS[self.method.posterior or ""],
-            "start": self.start,
-            "seed": keyed_generator(self.seed, "layer", index),
-        }
+        if self.method.wrapper == "ensemble":
+            members = check_whole("ensemble", "members", self.options["members"], at_least=1)
+            return Ensemble([self._plain(_unset(plain, *sizes, **size), index, m) for m in range(members)])
+        if self.method.posterior is None:
+            made = self._plain(_unset(plain, *sizes, **size), index)
+        else:
+            made = ours(
+                *sizes,
+                **size,
+                prior=layer_prior(self.prior, index, self.layers, shape),
+                posterior=_POSTERIORS[self.method.posterior],
+                start=self.start,
+                seed=keyed_generator(self.seed, "layer", index),
+            )
+        wrapper = _WRAPPERS.get(self.method.wrapper or "")
+        return made if wrapper is None else wrapper(made, sizes[0], **self.options)
 
-    def _plain(self, layer: nn.Module) -> nn.Module:
+    def _plain(self, layer: nn.Module, index: int, member: int = 0) -> nn.Module:
         """He's start from our own generator: torch's constructors would touch the global one."""
-        index, self.built = self.built, self.built + 1
-        generator = keyed_generator(self.seed, "layer", index)
+        generator = keyed_generator(self.seed, "layer", index, *([member] if member else []))
         weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
         with torch.no_grad():
             weight.normal_(0.0, math.sqrt(2.0 / math.prod(weight.shape[1:])), generator=generator)
@@ -124,9 +148,12 @@ def mlp(
     prior: Prior | None = None,
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
+    options: Mapping[str, float] | None = None,
     seed: Seed = 0,
 ) -> Network:
     """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
+
+    method: a row of `METHODS`; options: settings of that method, such as {"rate": 0.2} for mc-dropout.
 
     >>> net = mlp((4, 8, 3))
     >>> net(torch.zeros(5, 4)).shape
@@ -137,7 +164,7 @@ def mlp(
         refuse("mlp", "sizes", "at least two widths, inputs and outputs", sizes)
     sizes = tuple(check_whole("mlp", "sizes", size, at_least=1) for size in sizes)
     check_choice("mlp", "activation", activation, ACTIVATIONS)
-    build = _Builder(method, prior, start, seed, len(sizes) - 1)
+    build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
     parts: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in itertools.pairwise(sizes):
         parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
@@ -158,6 +185,7 @@ def convnet(
     prior: Prior | None = None,
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
+    options: Mapping[str, float] | None = None,
     seed: Seed = 0,
 ) -> Network:
     """Convolutions (each with activation and max-pooling), then fully connected layers.
@@ -179,7 +207,7 @@ def convnet(
     sides = [size // check_whole("convnet", "pool", pool, at_least=1) ** len(widths) for size in shape[1:]]
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
-    build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1)
+    build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
     parts: list[nn.Module] = []
     for inputs, outputs in zip([shape[0], *widths][:-1], widths, strict=True):
         parts += [build.conv(dimensions, inputs, outputs, kernel_size), _ACTIVATIONS[activation]()]
@@ -200,6 +228,7 @@ def _finish(
     made = likelihood_from(likelihood, outputs) if isinstance(likelihood, str) else likelihood
     if isinstance(made, Categorical) and outputs < 2:
         refuse("network", "likelihood", '"bernoulli" or "gaussian" for one output', made.name)
+    spec |= {"options": build.given} if build.given else {}
     spec |= {"method": build.method.name, "prior": build.prior.model_dump(mode="json"), "likelihood": made.spec()}
     return Network(nn.Sequential(*parts), made, spec)
 

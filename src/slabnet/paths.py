@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from slabnet.baselines import InputNoise
 from slabnet.draws import Mask, drawable_layers
 from slabnet.layers import Linear, SlabLayer
 from slabnet.layers.conv import _ConvNd
@@ -64,7 +65,7 @@ def chain_of(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
     body = net.body if isinstance(net, Network) else net
     if isinstance(body, (Linear, _ConvNd)):
         return list(drawable_layers(net).items())  # type: ignore[arg-type]
-    names = {id(layer): name for name, layer in drawable_layers(net).items()}
+    names = {id(layer): name for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)}
     parts = _flat(body)
     if parts is None or len({id(part) for part in parts if id(part) in names}) != len(names):
         return None
@@ -154,6 +155,8 @@ def _flat(module: nn.Module) -> list[nn.Module] | None:
                 return None
             parts += inner
         return parts
+    if isinstance(module, InputNoise):  # a factor on each input joins no units
+        return _flat(module.inner)
     return [module] if isinstance(module, (SlabLayer, *ELEMENTWISE, *POOLING)) else None
 
 

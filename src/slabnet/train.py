@@ -19,6 +19,7 @@ from slabnet.devices import device_of, pick_device, pick_dtype
 from slabnet.draws import Draw, Fixed, drawing, mean, members_of, named_draw
 from slabnet.elbo import RunningMean, Terms, elbo
 from slabnet.likelihoods import Likelihood
+from slabnet.networks import Network
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.progress import Show, Watch
 from slabnet.records import Epoch, History, Selection
@@ -85,6 +86,7 @@ class _Run:
         net.to(self.device, dtype)
         self.likelihood = attach_likelihood(net, likelihood).to(self.device, dtype)
         self.draw = _training_draw(config, fixed)
+        _check_fixed(net, fixed)
         number = config.seed if seed is None else seed_number(seed, "fit")
         self.order = keyed_generator(number, "order")
         self.noise = keyed_generator(number, "noise", device=self.device)
@@ -267,6 +269,16 @@ class _Run:
             part.copy_(value)
 
 
+def _check_fixed(net: nn.Module, fixed: Selection | Literal["alpha"] | None) -> None:
+    """Refuse to keep fixed what a method does not have."""
+    if not isinstance(net, Network) or fixed is None:
+        return
+    kind, able, name = "alpha" if fixed == "alpha" else "a Selection", net.method.post_training, net.method.name
+    if kind not in able:
+        allowed = " or ".join(able) if able else "None"
+        refuse("fit", "fixed", f"{allowed} for the method {name}, which has nothing else to keep", kind)
+
+
 def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | None) -> Draw:
     draw = named_draw(config.draw, config.delta)
     if fixed is None or fixed == "alpha":
@@ -280,7 +292,9 @@ def _optimiser(net: nn.Module, likelihood: Likelihood, config: TrainConfig, omeg
     """Adam with a step size of its own for omega (sec. 4), and for a learned sigma_beta."""
     groups: dict[str, list[nn.Parameter]] = {"weights": [], "omega": [], "hyper": []}
     for name, parameter in [*net.named_parameters(), *likelihood.named_parameters()]:
-        kind = {"omega": "omega", "log_sigma_beta": "hyper"}.get(name.rpartition(".")[2], "weights")
+        kind = {"omega": "omega", "logit_rate": "omega", "log_sigma_beta": "hyper"}.get(
+            name.rpartition(".")[2], "weights"
+        )
         if parameter.requires_grad and not any(parameter is p for p in groups[kind]):
             groups[kind].append(parameter)
     if not omega:

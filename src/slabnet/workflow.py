@@ -11,6 +11,7 @@ from typing import Any
 from slabnet.checks import refuse
 from slabnet.config import Recipe
 from slabnet.data import load
+from slabnet.draws import drawable_layers
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
 from slabnet.inspection import inspect_network
@@ -44,8 +45,8 @@ def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
     split = load(name)
     method, seed = recipe.network.method, recipe.train.seed
     sizes = (split.inputs, *recipe.network.hidden, split.classes)
-    options = {"activation": recipe.network.activation, "method": method}
-    net = mlp(sizes, **options, prior=recipe.prior, start=recipe.start, seed=seed)
+    activation = recipe.network.activation
+    net = mlp(sizes, activation=activation, method=method, prior=recipe.prior, start=recipe.start, seed=seed)
     history = fit(net, split.train, recipe.train, progress="lines")
     last, said = history[-1], []
     if net.method.selects:
@@ -60,7 +61,7 @@ def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
             )
     else:
         rows = [plain_row(method, net, split.test, seed=seed)]
-        if net.method.posterior is not None:
+        if drawable_layers(net):
             rows.insert(0, plain_row(method, net, split.test, draws=DRAWS, seed=seed))
     if history.tempered:
         said.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
