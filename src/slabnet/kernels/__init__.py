@@ -4,6 +4,7 @@
 which saves the graph of a dozen element-wise operations per weight.
 """
 
+from slabnet.kernels.mixture import mixture_bump
 from slabnet.kernels.reference import slab_kl, slab_moments
 
-__all__ = ["slab_kl", "slab_moments"]
+__all__ = ["mixture_bump", "slab_kl", "slab_moments"]
