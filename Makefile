@@ -20,6 +20,7 @@ docs-records: .venv/.ready
 	$(RUN) -m benchmarks.exactness
 	$(RUN) -m benchmarks.gradients
 	$(RUN) -m benchmarks.choosing
+	$(RUN) -m benchmarks.baselines
 	$(RUN) -m benchmarks.readme
 
 .venv/.ready: pyproject.toml constraints.txt

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import choosing, exactness, gradients, readme
+from benchmarks import baselines, choosing, exactness, gradients, readme
 from benchmarks.record import DOCS, RECORDS, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
@@ -21,11 +21,13 @@ def test_the_readme_s_numbers_are_those_of_its_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("exactness", exactness), ("gradients", gradients), ("choosing", choosing)]
+    ("name", "module"),
+    [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)],
 )
 def test_pages_are_made_from_their_records(name: str, module: object) -> None:
     record = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
-    assert (DOCS / f"{name}.md").read_text("utf-8") == module.page(record)  # type: ignore[attr-defined]
+    page = "methods" if name == "baselines" else name
+    assert (DOCS / f"{page}.md").read_text("utf-8") == module.page(record)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
