@@ -12,6 +12,7 @@ import pytest
 from benchmarks import baselines, choosing, exactness, gradients, readme
 from benchmarks.record import DOCS, RECORDS, ROOT
 
+RECORDED = [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
 
