@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         score,
         straight_through,
     )
-    from slabnet.elbo import elbo, kl
+    from slabnet.elbo import RunningMean, elbo, kl
     from slabnet.folding import path_model
     from slabnet.inspection import inspect_network
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
@@ -81,7 +81,7 @@ _WHERE = {
         "score",
         "straight_through",
     ],
-    "elbo": ["elbo", "kl"],
+    "elbo": ["RunningMean", "elbo", "kl"],
     "folding": ["path_model"],
     "inspection": ["inspect_network"],
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],

@@ -7,27 +7,43 @@ from __future__ import annotations
 
 from torch import nn
 
-from slabnet.likelihoods import Categorical, Likelihood
+from slabnet.checks import refuse
+from slabnet.likelihoods import Categorical, Likelihood, likelihood_from
 from slabnet.networks import Network
 
 _KEY = "_slabnet_likelihood"
 
 
 def likelihood_of(net: nn.Module) -> Likelihood:
-    """The likelihood that `net` was built or fitted with; classes where none was ever given."""
+    """The likelihood that `net` was built or fitted with; classes where none was ever given.
+
+    Looks through wrappers, such as a compiled network, for the one network of ours inside.
+    """
+    inside = [part for part in net.modules() if isinstance(part, Network)]
+    if len(inside) == 1:
+        return inside[0].likelihood
+    for part in net.modules():
+        kept = part.__dict__.get(_KEY)
+        if isinstance(kept, Likelihood):
+            return kept
+    return Categorical()
+
+
+def resolve_likelihood(net: nn.Module, given: Likelihood | str | None) -> Likelihood:
+    """The likelihood to fit `net` with: what was given, by name or as it is, or the one it has."""
+    if given is None:
+        return likelihood_of(net)
+    if isinstance(given, str):
+        return likelihood_from(given, net.outputs if isinstance(net, Network) else 1)
+    if not isinstance(given, Likelihood):
+        refuse("fit", "likelihood", "a likelihood or its name", type(given).__name__)
+    return given
+
+
+def attach_likelihood(net: nn.Module, likelihood: Likelihood) -> None:
+    """Give `net` this likelihood."""
     if isinstance(net, Network):
-        return net.likelihood
-    kept = net.__dict__.get(_KEY)
-    return kept if isinstance(kept, Likelihood) else Categorical()
-
-
-def attach_likelihood(net: nn.Module, likelihood: Likelihood | None) -> Likelihood:
-    """Give `net` a likelihood (None keeps what it has) and return the one it has now."""
-    if likelihood is not None and isinstance(net, Network):
         net.likelihood = likelihood
         net.spec["likelihood"] = likelihood.spec()
-    elif likelihood is not None:
+    elif likelihood_of(net) is not likelihood:
         net.__dict__[_KEY] = likelihood
-    elif not isinstance(net, Network):
-        net.__dict__[_KEY] = likelihood_of(net)
-    return likelihood_of(net)

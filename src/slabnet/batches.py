@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import check_whole, one_line, refuse
+from slabnet.devices import device_of
 from slabnet.likelihoods import Likelihood, check_finite
+from slabnet.networks import Network
 
+logger = logging.getLogger("slabnet")
 Data = tuple[Any, Any] | Iterable[tuple[Any, Any]]
 
 
@@ -57,6 +61,10 @@ class StreamBatches(Batches):
         if not rows:
             allowed = "not empty" if not self._epochs else "readable once an epoch, as a list or a DataLoader is"
             refuse("fit", "train", allowed, f"no batch in epoch {self._epochs + 1}")
+        if rows > self.n:
+            refuse("fit", "n", f"the number of rows in one epoch, {rows}", self.n)
+        if rows < self.n and not self._epochs:
+            logger.warning("fit: n is %d, but an epoch had %d rows: the log-likelihood counts for n", self.n, rows)
         self._epochs += 1
 
 
@@ -68,8 +76,8 @@ class Prepare:
     ) -> None:
         self.net, self.likelihood, self.where = net, likelihood, where
         self.dtype, self.device = dtype, device
-        self.row_shape: tuple[int, ...] | None = getattr(net, "row_shape", None)
-        self.outputs: int | None = getattr(net, "outputs", None)
+        self.row_shape = net.row_shape if isinstance(net, Network) else None
+        self.outputs = net.outputs if isinstance(net, Network) else None
 
     def __call__(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         features = self.features(x)
@@ -92,8 +100,13 @@ class Prepare:
             if not fits:
                 wanted = " x ".join(str(size) for size in self.row_shape)
                 refuse(self.where, "x", f"rows of {wanted} numbers", f"shape {tuple(features.shape)}")
+        if features.is_complex() or features.is_sparse:
+            refuse(self.where, "x", "a dense array of real numbers", "complex or sparse numbers")
         check_finite(features, self.where, "x")
-        return features.to(self.device, self.dtype)
+        cast = features.to(self.device, self.dtype)
+        if features.dtype != self.dtype:  # 1e300 is finite, and is not in float32
+            check_finite(cast, self.where, f"x, in {self.dtype}".replace("torch.", ""))
+        return cast
 
 
 def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) -> Batches:
@@ -114,16 +127,21 @@ def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) ->
 
 def is_pair(train: Any) -> bool:
     """Whether `train` is (x, y) as two arrays, not two batches."""
-    if not isinstance(train, (tuple, list)) or len(train) != 2 or not _is_array(train[0]):
+    if not isinstance(train, (tuple, list)) or len(train) != 2:
         return False
-    return isinstance(train, tuple) or _is_array(train[1])
+    if isinstance(train, tuple):  # two batches come as a list or other iterable
+        return not any(isinstance(part, tuple) for part in train)
+    return all(_is_array(part) for part in train)
 
 
 def as_tensor(value: Any, where: str, name: str) -> Tensor:
     """An array of numbers as a tensor, without a copy where that is possible."""
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
-    except (TypeError, ValueError):
+        if isinstance(value, Tensor):
+            return value
+        array = np.ascontiguousarray(value)
+        tensor = torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False))
+    except (TypeError, ValueError, OverflowError):
         refuse(where, name, "an array of numbers", type(value).__name__)
     return tensor
 
@@ -134,11 +152,15 @@ def _is_array(value: Any) -> bool:
 
 def _outputs(net: nn.Module, row: Tensor, where: str) -> int:
     """How many numbers a network of unknown shape gives for a row, found by asking it."""
-    training = net.training
+    modes = {part: part.training for part in net.modules()}
     try:
         with torch.no_grad():
-            return int(net.eval()(row).shape[-1])
-    except (RuntimeError, ValueError) as error:
+            shape = tuple(net.eval()(row.to(*device_of(net))).shape)
+    except (RuntimeError, ValueError, IndexError) as error:
         refuse(where, "x", "rows that the network can take", f"shape {tuple(row.shape)} ({one_line(str(error))})")
     finally:
-        net.train(training)
+        for part, mode in modes.items():
+            part.training = mode
+    if len(shape) != 2:
+        refuse(where, "net", "one that gives a table, (rows, outputs)", f"shape {shape} for one row")
+    return int(shape[1])

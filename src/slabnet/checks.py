@@ -11,6 +11,7 @@ slabnet.checks.ArgumentError: mlp: psi must be a number above 0 and below 1, got
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, NoReturn
@@ -24,6 +25,9 @@ class SlabnetError(Exception):
     """Work that failed, said in one line; the command line exits with 1."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(" ".join(str(message).splitlines()))
 
 
 class ArgumentError(SlabnetError, ValueError):
@@ -93,7 +97,7 @@ def check_choice(where: str, parameter: str, value: Any, allowed: Iterable[str])
 
 
 def _real(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 class Settings(BaseModel):
@@ -101,16 +105,32 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *given: Any, **values: Any) -> None:
+        fields = list(type(self).model_fields)
+        if len(given) > len(fields):
+            refuse(type(self).__name__, "arguments", f"at most {', '.join(fields)}", f"{len(given)} of them")
+        values = dict(zip(fields, given, strict=False)) | values
+        for name, value in values.items():
+            _plain_kind(type(self), name, value)
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise ArgumentError(_settings_message(type(self), error)) from None
 
 
+def _plain_kind(owner: type[BaseModel], name: str, value: Any) -> None:
+    """Refuse true for a number, and text that only looks like one."""
+    if name not in owner.model_fields or not isinstance(value, (bool, str)):
+        return
+    kinds = str(owner.model_fields[name].annotation)
+    takes_text = "str" in kinds or "Literal" in kinds
+    if isinstance(value, bool) or not takes_text:
+        refuse(owner.__name__, name, "a number" if not takes_text else "text or a number", repr(value))
+
+
 def _settings_message(owner: type[BaseModel], error: ValidationError) -> str:
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    name = str(first["loc"][0]) if first["loc"] else ""
     where = owner.__name__
     if first["type"] == "extra_forbidden":
         return f"{where}: {one_line(name)} is not a setting; there are {', '.join(owner.model_fields)}"

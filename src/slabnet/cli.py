@@ -53,6 +53,10 @@ def demo(
 ) -> None:
     if out.exists() and not out.is_dir():
         refuse("demo", "--out", "a folder", str(out))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refuse("demo", "--out", "a folder that can be made", f"{out} ({error.strerror})")
     from slabnet.demo import run_demo, write_demo
 
     found = run_demo(seed, show="lines")
@@ -195,7 +199,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() for part in parts):
         refuse("fit", "--hidden", "whole numbers with commas, as in 400,600", text)
     return tuple(int(part) for part in parts)
 

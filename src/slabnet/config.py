@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slabnet.checks import ArgumentError, Settings, check_choice, one_line, refuse
 from slabnet.methods import METHODS, ScaleMixture
@@ -32,11 +32,15 @@ class Start(Settings):
     rho: tuple[float, float] = (-5.0, -4.0)
     mu: Literal["he"] | tuple[float, float] = "he"
 
-    @field_validator("omega", "rho", "mu")
+    @field_validator("omega", "rho", "mu", mode="before")
     @classmethod
-    def _ordered(cls, value: object) -> object:
-        if isinstance(value, tuple) and value[0] > value[1]:
-            raise ValueError(f"a range must not fall, got {value}")
+    def _range(cls, value: Any, info: ValidationInfo) -> Any:
+        text = info.field_name == "mu" and value == "he"
+        allowed = "two numbers, the first not above the second" + (', or "he"' if info.field_name == "mu" else "")
+        pair = list(value) if isinstance(value, (tuple, list)) else []
+        good = len(pair) == 2 and all(isinstance(v, (int, float)) and math.isfinite(v) for v in pair)
+        if not text and not (good and pair[0] <= pair[1]):
+            raise ValueError(f"{info.field_name} must be {allowed}, got {one_line(value)}")
         return value
 
 
@@ -64,7 +68,7 @@ class Prior(Settings):
     psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta = "aic"
     sigma_beta: Literal["learned"] | float | tuple[float, ...] = 1.0
     slab: Literal["gaussian"] | ScaleMixture = "gaussian"
-    n: int | None = Field(default=None, ge=2)
+    n: int | None = Field(default=None, ge=2, le=10**12)
     input_psi: tuple[float, ...] | None = None
     include: tuple[int, ...] = ()
     exclude: tuple[int, ...] = ()
@@ -73,8 +77,10 @@ class Prior(Settings):
     @classmethod
     def _psi(cls, value: Any) -> Any:
         allowed = '"aic", "bic", a number above 0 and below 1, one such number per layer, or Beta(a, b)'
-        if isinstance(value, (Beta, dict)) or (isinstance(value, str) and value in ("aic", "bic")):
+        if isinstance(value, Beta) or (isinstance(value, str) and value in ("aic", "bic")):
             return value
+        if isinstance(value, dict):
+            return Beta(**value)
         return _inside(value, "psi", allowed, 0.0, 1.0)
 
     @field_validator("sigma_beta", mode="before")
@@ -90,10 +96,23 @@ class Prior(Settings):
         allowed = "one number above 0 and below 1 for each input"
         return None if value is None else _inside(value, "input_psi", allowed, 0.0, 1.0)
 
+    @field_validator("slab", mode="before")
+    @classmethod
+    def _slab(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return ScaleMixture(**value)
+        if not isinstance(value, ScaleMixture) and value != "gaussian":
+            raise ValueError(f'slab must be "gaussian" or ScaleMixture(...), got {one_line(value)}')
+        return value
+
     @field_validator("include", "exclude", mode="before")
     @classmethod
-    def _positions(cls, value: Any) -> Any:
-        return tuple(value.tolist() if hasattr(value, "tolist") else value)
+    def _positions(cls, value: Any, info: ValidationInfo) -> Any:
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        numbers = list(plain) if isinstance(plain, (list, tuple)) else None
+        if numbers is None or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
+            raise ValueError(f"{info.field_name} must be a list of positions of inputs, got {one_line(value)}")
+        return tuple(numbers)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

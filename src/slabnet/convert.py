@@ -128,6 +128,7 @@ def _slab_layer(
             **options,
         )
     made.train(layer.training)
+    made.requires_grad_(weight.requires_grad)  # a frozen layer stays frozen
     return made.to(weight.device, weight.dtype)
 
 

@@ -14,6 +14,7 @@ import torch
 
 from slabnet.config import TrainConfig
 from slabnet.data import Split, load
+from slabnet.draws import exact, fixed
 from slabnet.experiments.rows import Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
 from slabnet.networks import Network, mlp
@@ -76,7 +77,7 @@ def write_demo(demo: Demo, folder: Path) -> list[Path]:
     """Write the model, the numbers and the picture; each file appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / MODEL, folder / METRICS, folder / PICTURE]
-    save(demo.net, paths[0], data="digits", seed=demo.seed, rule=demo.chosen.rule)
+    save(demo.net, paths[0], selection=demo.chosen, data="digits", seed=demo.seed)
     about = {
         "command": f"slabnet demo --seed {demo.seed}",
         "seed": demo.seed,
@@ -93,5 +94,6 @@ def write_demo(demo: Demo, folder: Path) -> list[Path]:
 
 def demo_png(demo: Demo) -> bytes:
     """The picture: the network that is left, its training, the pixels it reads, and where it is in doubt."""
-    prediction = predict(demo.net, demo.split.test[0], 100, seed=demo.seed)
+    drawn = fixed(demo.chosen.masks, exact)  # the model that was chosen and post-trained
+    prediction = predict(demo.net, demo.split.test[0], 100, draw=drawn, seed=demo.seed)
     return demo_picture(demo.net, demo.chosen, demo.history, demo.split, prediction)

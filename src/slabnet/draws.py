@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import ArgumentError, check_number, refuse
+from slabnet.checks import ArgumentError, check_number, check_whole, refuse
 from slabnet.noise import Seed, keyed_generator, normal_like
 from slabnet.posteriors import (
     Block,
@@ -289,7 +289,7 @@ class Scope:
 
     def weights(self, layer: Drawable) -> tuple[Drawn, ...]:
         """The layer's drawn weights: drawn at the first call, the same ever after."""
-        version = sum(_version(block) for block in layer.blocks())
+        version = sum(parameter._version for parameter in layer.parameters())
         if layer not in self._drawn:
             generator = self._generator if self._generator is not None else torch.Generator()
             self._drawn[layer] = tuple(self.draw.draw(block, generator) for block in self.blocks(layer))
@@ -324,11 +324,9 @@ class Scope:
     def used(self, layer: Drawable) -> Tensor:
         """Which weights (not intercepts) of a layer with blocks this draw used."""
         drawn = self.weights(layer)[0]
+        if layer in self._masks:
+            return self._masks[layer][0]
         return torch.ones_like(drawn.value, dtype=torch.bool) if drawn.gamma is None else drawn.gamma > 0
-
-
-def _version(block: Block) -> int:
-    return block.mu._version + block.rho._version + (0 if block.omega is None else block.omega._version)
 
 
 _active: ContextVar[Mapping[Drawable, Scope]] = ContextVar("slabnet_drawing")
@@ -357,13 +355,15 @@ def drawing(net: nn.Module, draw: Draw, seed: Seed | None = None, index: int = 0
 
     `seed`: a generator on the network's device, or a whole number; needed where the draw is random.
     `index`: which of several draws this is; an ensemble takes that member.
-    The setting belongs to the current thread and task: others are not disturbed.
+    The setting belongs to the current thread and task: others are not disturbed. Recomputation in the backward
+    pass (activation checkpointing) must happen inside the block too: call `backward` there.
     """
     layers = drawable_layers(net)
     if draw.random and seed is None and layers:
         refuse("drawing", "seed", f"a generator or a whole number for the random draw {draw.name}", seed)
     generator: torch.Generator | None
-    if isinstance(seed, int):
+    if seed is not None and not isinstance(seed, torch.Generator):
+        seed = check_whole("drawing", "seed", seed, at_least=0)
         device = next((p.device for layer in layers.values() for p in layer.parameters()), torch.device("cpu"))
         generator = keyed_generator(seed, device=device)
     else:
@@ -387,5 +387,7 @@ def _masks_by_layer(draw: Draw, layers: Mapping[str, Drawable]) -> dict[Drawable
         came = [tuple(mask.shape) for mask in draw.masks[name]]
         if shapes != came:
             refuse("fixed", f"masks[{name}]", f"of shapes {shapes}", came)
+        if any(mask.dtype != torch.bool for mask in draw.masks[name]):
+            refuse("fixed", f"masks[{name}]", "true or false", [str(mask.dtype) for mask in draw.masks[name]])
     device = {name: layer.blocks()[0].mu.device for name, layer in layers.items()}
     return {layer: tuple(mask.to(device[name]) for mask in draw.masks[name]) for name, layer in layers.items()}

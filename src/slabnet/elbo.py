@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import check_choice, refuse
+from slabnet.checks import check_choice, check_whole, refuse
 from slabnet.draws import Draw, Drawable, Fixed, Scope, Score, drawable_layers, drawing, local, mean
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator
@@ -66,9 +66,13 @@ def elbo(
     draw: Draw = local,
     samples: int = 1,
     kl: Literal["exact", "sampled"] = "exact",
+    kl_weight: float = 1.0,
     baseline: RunningMean | None = None,
 ) -> Terms:
     """Estimate the bound from a batch of N of n rows with `samples` joint draws (eq. estloss).
+
+    kl_weight: what the divergence will be multiplied with; it matters here only where a sampled divergence is part
+    of the signal of the score. seed: pass a generator in a loop; a number gives the same noise every time.
 
     With the `score` draw the term `score` must be added to what is maximised: it has value zero, and the
     gradient (f_m - c_m) * d log q(gamma_m). The control variate c_m is the mean of f over the other draws
@@ -77,6 +81,13 @@ def elbo(
     check_choice("elbo", "kl", kl, ("exact", "sampled"))
     if kl == "sampled" and not draw.draws_weights:
         refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws no weights', kl)
+    if kl == "sampled" and not draw.random:
+        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws nothing', kl)
+    check_whole("elbo", "samples", samples, at_least=1)
+    if check_whole("elbo", "n", n, at_least=1) < len(x):
+        refuse("elbo", "n", f"at least the size of the batch, {len(x)}", n)
+    if len(x) == 0:
+        refuse("elbo", "x", "at least one row", f"shape {tuple(x.shape)}")
     layers = list(drawable_layers(net).values())
     sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(layer.closed_form for layer in layers))
     if isinstance(seed, int):
@@ -87,14 +98,15 @@ def elbo(
             output = net(x)
             scaled.append(likelihood.log_prob(output, y).sum() * (n / len(x)))
             if sampled or m == 0:
-                divergences.append(_divergence(scope, layers, kl, sampled) + likelihood.kl())
+                divergence = _divergence(scope, layers, kl, sampled).to(scaled[0].device)
+                divergences.append(divergence + likelihood.kl().to(scaled[0].device))
             if _by_score(draw):
-                log_qs.append(scope.log_q_gamma())
+                log_qs.append(scope.log_q_gamma().to(scaled[0].device))
     log_likelihood = torch.stack(scaled).mean()
     divergence = torch.stack(divergences).mean()
     score = torch.zeros_like(log_likelihood)
     if log_qs:
-        signals = torch.stack(scaled).detach() - (torch.stack(divergences).detach() if sampled else 0.0)
+        signals = torch.stack(scaled).detach() - (kl_weight * torch.stack(divergences).detach() if sampled else 0.0)
         surrogate = (_centred(signals, baseline) * torch.stack(log_qs)).mean()
         score = surrogate - surrogate.detach()
     return Terms(log_likelihood, divergence, score)

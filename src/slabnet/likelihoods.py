@@ -28,6 +28,18 @@ class Likelihood(nn.Module):
         """What is averaged over draws: class probabilities, or the mean response."""
         raise NotImplementedError(f"{type(self).__name__} must give its mean")
 
+    def entropy(self, mean: Tensor) -> Tensor | None:
+        """Entropy of one row's response given its `mean`; None where uncertainty is told by variances instead."""
+        return None
+
+    def votes(self, mean: Tensor) -> Tensor | None:
+        """One where a draw decides for a class, in the shape of `mean`; None where nothing is decided."""
+        return None
+
+    def noise(self, mean: Tensor) -> Tensor:
+        """Variance of the response around its mean, where `entropy` is None."""
+        return torch.zeros_like(mean)
+
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         """`y` in the type and shape that `log_prob` takes, or an error that says what is wrong with it."""
         raise NotImplementedError(f"{type(self).__name__} must check its targets")
@@ -56,6 +68,13 @@ class Categorical(Likelihood):
     def mean(self, output: Tensor) -> Tensor:
         return torch.softmax(output, dim=-1)
 
+    def entropy(self, mean: Tensor) -> Tensor:
+        each: Tensor = torch.special.entr(mean)
+        return each.sum(-1)
+
+    def votes(self, mean: Tensor) -> Tensor:
+        return F.one_hot(mean.argmax(-1), mean.shape[-1])
+
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         y = y.squeeze(-1) if y.ndim == 2 and y.shape[1] == 1 else y
         if y.ndim != 1 or y.is_complex():
@@ -77,10 +96,18 @@ class Bernoulli(Likelihood):
     name = "bernoulli"
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
+        _same_shape(output, y)
         return -F.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="none").sum(-1)
 
     def mean(self, output: Tensor) -> Tensor:
         return torch.sigmoid(output)
+
+    def entropy(self, mean: Tensor) -> Tensor:
+        both: Tensor = torch.special.entr(mean) + torch.special.entr(1 - mean)
+        return both
+
+    def votes(self, mean: Tensor) -> Tensor:
+        return (mean > 0.5).long()
 
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         y = _by_output(y, outputs, where)
@@ -127,6 +154,8 @@ class Gaussian(Likelihood):
         super().__init__()
         if isinstance(phi, str) and phi not in ("learned", "point"):
             refuse("Gaussian", "phi", '"learned", "point" or a number above 0', phi)
+        if prior is not None and not isinstance(prior, (LogNormal, InverseGamma)):
+            refuse("Gaussian", "prior", "LogNormal(...) or InverseGamma(...)", prior)
         self.phi, self.prior = phi, prior or LogNormal()
         check_whole("Gaussian", "outputs", outputs, at_least=1)
         if isinstance(phi, str):
@@ -151,12 +180,16 @@ class Gaussian(Likelihood):
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
         """E_q(phi) log N(y; output, phi), in closed form."""
+        _same_shape(output, y)
         expected_precision = torch.exp(-self.log_phi + self._half_variance)
         squared = (y - output) ** 2 * expected_precision
         return -0.5 * (squared + self.log_phi + math.log(2 * math.pi)).sum(-1)
 
     def mean(self, output: Tensor) -> Tensor:
         return output
+
+    def noise(self, mean: Tensor) -> Tensor:
+        return self.expected_phi.to(mean.device).expand_as(mean)
 
     def draw_phi(self, generator: torch.Generator) -> Tensor:
         """One draw of phi from q, for predictive intervals."""
@@ -205,6 +238,12 @@ def likelihood_from(spec: dict[str, Any] | str, outputs: int = 1) -> Likelihood:
     if kind not in kinds:
         refuse("likelihood", "prior", f"one of {', '.join(kinds)}", kind)
     return Gaussian(**{"outputs": outputs, **options}, prior=kinds[kind](**prior))
+
+
+def _same_shape(output: Tensor, y: Tensor) -> None:
+    """Refuse what broadcasting would silently turn into a table of all rows against all rows."""
+    if output.shape != y.shape:
+        refuse("likelihood", "y", f"of the shape of the outputs, {tuple(output.shape)}", f"shape {tuple(y.shape)}")
 
 
 def check_finite(values: Tensor, where: str, name: str) -> None:

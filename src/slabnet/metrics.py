@@ -161,10 +161,13 @@ def _mean_absolute(shift: Tensor, sd: Tensor) -> Tensor:
 def _mixture(prediction: Prediction, where: str) -> tuple[Tensor, Tensor]:
     if prediction.samples is None or prediction.noise is None:
         refuse(where, "prediction", "made with keep_draws=True", "one without its draws")
-    return prediction.samples.double(), prediction.noise.double().sqrt()[:, None, :]
+    sds = prediction.noise.double().sqrt()[:, None, :]
+    return prediction.samples.double().expand(len(sds), *prediction.samples.shape[1:]), sds
 
 
 def _check(prediction: Prediction, y: Tensor, where: str, kinds: tuple[str, ...]) -> None:
+    if not isinstance(y, Tensor):
+        refuse(where, "y", "a tensor", type(y).__name__)
     if prediction.kind not in kinds:
         refuse(where, "prediction", f"of a {' or '.join(kinds)} response", prediction.kind)
     if len(prediction.mean) != len(y):

@@ -87,6 +87,8 @@ class _Builder:
         for name in self.given:
             check_choice(method, "options", name, dict(self.method.options))
         self.options: dict[str, Any] = dict(self.method.options) | self.given
+        if prior is not None and not isinstance(prior, Prior):
+            refuse("network", "prior", "a Prior", type(prior).__name__)
         prior = prior or Prior()
         if self.method.slab is not None and prior.slab == "gaussian":
             prior = prior.model_copy(update={"slab": self.method.slab})
@@ -159,6 +161,8 @@ def mlp(
     >>> net(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
     """
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        refuse("mlp", "sizes", "widths, as in (64, 100, 10)", sizes)
     sizes = tuple(sizes)
     if len(sizes) < 2:
         refuse("mlp", "sizes", "at least two widths, inputs and outputs", sizes)
@@ -226,6 +230,8 @@ def _finish(
     parts: list[nn.Module], spec: dict[str, Any], build: _Builder, likelihood: Likelihood | str, outputs: int
 ) -> Network:
     made = likelihood_from(likelihood, outputs) if isinstance(likelihood, str) else likelihood
+    if not isinstance(made, Likelihood):
+        refuse("network", "likelihood", "a likelihood or its name", made)
     if isinstance(made, Categorical) and outputs < 2:
         refuse("network", "likelihood", '"bernoulli" or "gaussian" for one output', made.name)
     spec |= {"options": build.given} if build.given else {}

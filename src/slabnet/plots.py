@@ -94,7 +94,7 @@ def demo_picture(net: Network, chosen: Selection, history: History, split: Split
     plot_inputs(low_left, chosen, split.image_shape)
     low_left.set_title("pixels the chosen network reads")
     plot_doubtful(low_right, split, prediction)
-    low_right.set_title(f"most doubtful test digits: votes of {prediction.draws} drawn networks (truth in red)")
+    low_right.set_title(f"most doubtful test digits: votes of {prediction.draws} draws (truth in red)")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()

@@ -94,10 +94,11 @@ class Drawn(NamedTuple):
 
 def pin(block: Block, pinned: Tensor, on: Tensor) -> Block:
     """Decide gamma beforehand where `pinned`: 1 where `on`, else 0."""
-    omega = torch.zeros_like(block.mu) if block.omega is None else block.omega
-    decided = torch.where(on, PIN, -PIN).to(omega.dtype)
+    decided = torch.where(on, PIN, -PIN).to(block.mu.dtype)
+    if block.omega is None:  # every other weight is certain to be in, and stays so
+        return block._replace(omega=decided.masked_fill(~pinned, PIN), pinned=torch.ones_like(pinned))
     both = pinned if block.pinned is None else pinned | block.pinned
-    return block._replace(omega=torch.where(pinned, decided, omega), pinned=both)
+    return block._replace(omega=torch.where(pinned, decided, block.omega), pinned=both)
 
 
 def moments(block: Block) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from slabnet.records import Prediction
 
 BUFFER = 4_000_000  # numbers held at once for intervals, however many draws and rows there are
 BISECTIONS = 50
+SINGLE_NETWORK_PHIS = 200
 
 
 def predict(
@@ -27,7 +28,7 @@ def predict(
     draws: int = 10,
     *,
     draw: Draw = exact,
-    intervals: Sequence[float] = (),
+    intervals: float | Sequence[float] = (),
     keep_draws: bool = False,
     chunk: int = 1000,
     seed: Seed = 0,
@@ -39,7 +40,7 @@ def predict(
     intervals: levels of credible (and, for a Gaussian response, predictive) intervals to compute.
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
-        network for every chunk, so the answer does not depend on it.
+        network for every chunk, so the answer does not depend on it (but for rounding in matrix products).
 
     >>> from slabnet.networks import mlp
     >>> prediction = predict(mlp((4, 3)), torch.zeros(2, 4), draws=5)
@@ -48,6 +49,9 @@ def predict(
     """
     check_whole("predict", "draws", draws, at_least=1)
     check_whole("predict", "chunk", chunk, at_least=1)
+    intervals = (intervals,) if isinstance(intervals, float) else tuple(intervals)
+    if not isinstance(draw, Draw):
+        refuse("predict", "draw", "a draw such as exact, mean or median", draw)
     for level in intervals:
         check_number("predict", "intervals", level, above=0, below=1)
     device, dtype = device_of(net)
@@ -57,13 +61,14 @@ def predict(
     if not draw.draws_weights:
         refuse("predict", "draw", "one that draws weights, or a single network", draw.name)
     average = _Average(net, likelihood, draw, seed_number(seed, "predict"), draws, chunk, device)
-    training = net.training
+    modes = {part: part.training for part in net.modules()}
     net.eval()
     try:
         with torch.no_grad():
-            return average.run(rows, tuple(intervals), keep_draws)
+            return average.run(rows, intervals, keep_draws)
     finally:
-        net.train(training)
+        for part, mode in modes.items():
+            part.training = mode
 
 
 class _Average:
@@ -140,10 +145,9 @@ class _Average:
         return _by_level(levels, means), _by_level(levels, news) if news else {}
 
     def _noise(self, likelihood: Gaussian) -> Tensor:
-        """The noise variance of each draw: phi comes from its posterior along with the network."""
-        phis = [
-            likelihood.draw_phi(keyed_generator(self.seed, "phi", r, device=self.device)) for r in range(self.draws)
-        ]
+        """The noise variance of each draw; a single network still has a phi that is uncertain."""
+        count = self.draws if self.draws > 1 or likelihood.phi != "learned" else SINGLE_NETWORK_PHIS
+        phis = [likelihood.draw_phi(keyed_generator(self.seed, "phi", r, device=self.device)) for r in range(count)]
         return torch.stack(phis).cpu()[:, None, :]
 
 
@@ -153,49 +157,36 @@ class _Sums:
     def __init__(self, likelihood: Likelihood, draws: int) -> None:
         self.likelihood, self.draws = likelihood, draws
         self.count = 0
-        self.mean = self.spread = self.entropy = self.votes = torch.zeros(())
+        self.mean = self.spread = torch.zeros(())
+        self.entropy: Tensor | None = torch.zeros(())
+        self.votes: Tensor | None = torch.zeros((), dtype=torch.int32)
 
     def add(self, value: Tensor) -> None:
         self.count += 1
         if self.count == 1:
             self.mean, self.spread = torch.zeros_like(value), torch.zeros_like(value)
-            self.votes = torch.zeros_like(value, dtype=torch.int32)
         step = value - self.mean  # Welford: no difference of large sums
         self.mean = self.mean + step / self.count
         self.spread = self.spread + step * (value - self.mean)
-        if self.likelihood.name == "categorical":
-            self.votes.scatter_add_(1, value.argmax(1, keepdim=True), torch.ones_like(self.votes[:, :1]))
-            self.entropy = self.entropy + _entropy(value)
-        elif self.likelihood.name == "bernoulli":
-            self.votes += (value > 0.5).to(torch.int32)
-            self.entropy = self.entropy + _binary_entropy(value)
+        entropy, votes = self.likelihood.entropy(value), self.likelihood.votes(value)
+        self.entropy = None if entropy is None or self.entropy is None else self.entropy + entropy
+        self.votes = None if votes is None or self.votes is None else self.votes + votes.to(torch.int32)
 
     def result(self) -> dict[str, Any]:
-        kind = self.likelihood.name
-        if isinstance(self.likelihood, Gaussian):
-            aleatoric = self.likelihood.expected_phi.cpu().expand_as(self.mean)
-            epistemic = self.spread / self.count
+        total = self.likelihood.entropy(self.mean)
+        if total is None or self.entropy is None:
+            aleatoric, epistemic = self.likelihood.noise(self.mean), self.spread / self.count
             total = aleatoric + epistemic
-            return {"kind": kind, "mean": self.mean, "total": total, "aleatoric": aleatoric, "epistemic": epistemic}
-        total = _entropy(self.mean) if kind == "categorical" else _binary_entropy(self.mean)
-        aleatoric = self.entropy / self.count
-        epistemic = (total - aleatoric).clamp_min(0)  # mutual information, negative by rounding only
-        found = {"kind": kind, "mean": self.mean, "total": total, "aleatoric": aleatoric, "epistemic": epistemic}
-        return found | {"votes": self.votes}
-
-
-def _entropy(p: Tensor) -> Tensor:
-    each: Tensor = torch.special.entr(p)
-    return each.sum(-1)
-
-
-def _binary_entropy(p: Tensor) -> Tensor:
-    both: Tensor = torch.special.entr(p) + torch.special.entr(1 - p)
-    return both
+        else:
+            aleatoric = self.entropy / self.count
+            epistemic = (total - aleatoric).clamp_min(0)  # mutual information, negative by rounding only
+        found = {"kind": self.likelihood.name, "mean": self.mean, "votes": self.votes}
+        return found | {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
 
 
 def _mixture_quantiles(centres: Tensor, sds: Tensor, tails: Tensor) -> Tensor:
     """Quantiles of an equal mixture of normals over dimension 0, by bisection of its distribution function."""
+    centres = centres.expand(len(sds), *centres.shape[1:])
     reach = 12 * sds.amax(0)
     low = (centres.amin(0) - reach).expand(len(tails), *centres.shape[1:])
     high = (centres.amax(0) + reach).expand_as(low)

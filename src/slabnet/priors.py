@@ -5,9 +5,10 @@ What a user writes is `config.Prior`; `layer_prior` makes of it what one layer h
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,8 @@ def layer_prior(prior: Prior, index: int, layers: int, shape: tuple[int, ...], g
 class LayerPrior(nn.Module):
     """The prior of one layer: the weights and the intercepts together."""
 
-    input_psi: Tensor | None
+    log_input_psi: Tensor | None
+    log_not_input_psi: Tensor | None
     pinned: Tensor | None
     log_sigma_beta: nn.Parameter | None
 
@@ -50,9 +52,19 @@ class LayerPrior(nn.Module):
         super().__init__()
         self.psi, self.slab = psi, slab
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
-        self.register_buffer("input_psi", input_psi, persistent=False)
+        logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
+        self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
+        self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
         self.register_buffer("pinned", pinned, persistent=False)
         self.register_parameter("log_sigma_beta", nn.Parameter(torch.zeros(())) if sigma_beta == "learned" else None)
+
+    def spec(self) -> dict[str, Any]:
+        """What this prior is, as plain numbers and text: a file of a converted module keeps it for comparison."""
+        psi = self.psi.model_dump() if isinstance(self.psi, Beta) else self.psi
+        slab = self.slab.model_dump(mode="json") if isinstance(self.slab, ScaleMixture) else self.slab
+        scale = "learned" if self.log_sigma_beta is not None else self.sigma_beta
+        single = {"input_psi": self.log_input_psi, "pinned": self.pinned}
+        return {"psi": psi, "sigma_beta": scale, "slab": slab} | {name: _digest(t) for name, t in single.items()}
 
     @property
     def sigma_beta(self) -> float:
@@ -136,38 +148,44 @@ class LayerPrior(nn.Module):
         mu = blocks[0].mu
         extra = mu.new_zeros(())
         if isinstance(self.psi, Beta):
-            log_psi, log_not_psi, extra = _beta_posterior(self.psi, blocks)
+            own = blocks if self.log_input_psi is None else blocks[1:]  # what this psi is the chance of
+            log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
         else:
             log_psi, log_not_psi = mu.new_tensor(math.log(self.psi)), mu.new_tensor(math.log1p(-self.psi))
         logs = []
         for position, block in enumerate(blocks):
             on, off = log_psi, log_not_psi
-            if position == 0 and self.input_psi is not None:
-                on, off = self.input_psi.log().to(mu.dtype), torch.log1p(-self.input_psi).to(mu.dtype)
+            if position == 0 and self.log_input_psi is not None and self.log_not_input_psi is not None:
+                on, off = self.log_input_psi.to(mu.dtype), self.log_not_input_psi.to(mu.dtype)
             if block.pinned is not None:  # a decided indicator has prior probability one
                 on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
             logs.append((on, off))
         return logs, extra
 
 
-def _beta_posterior(beta: Beta, blocks: Sequence[Block]) -> tuple[Tensor, Tensor, Tensor]:
+def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q(psi) = Beta(a + sum alpha, b + sum (1 - alpha)), the best one given alpha.
 
     It is held constant: at its optimum the bound has no slope in it, so alpha's gradient is unchanged.
     """
     with torch.no_grad():
-        on = off = blocks[0].mu.new_zeros((), dtype=torch.float64)
+        on = off = torch.zeros((), dtype=torch.float64)  # on the CPU: not every device has float64
         for block in blocks:
             if block.omega is None:
                 continue
             free = torch.ones_like(block.mu, dtype=torch.bool) if block.pinned is None else ~block.pinned
-            on = on + torch.sigmoid(block.omega[free]).sum(dtype=torch.float64)
-            off = off + torch.sigmoid(-block.omega[free]).sum(dtype=torch.float64)
+            on = on + torch.sigmoid(block.omega[free]).cpu().sum(dtype=torch.float64)
+            off = off + torch.sigmoid(-block.omega[free]).cpu().sum(dtype=torch.float64)
         a, b = on + beta.a, off + beta.b
         total = torch.digamma(a + b)
         price = kl_beta(a, b, torch.full_like(a, beta.a), torch.full_like(b, beta.b))
-        kind = blocks[0].mu.dtype
-        return (torch.digamma(a) - total).to(kind), (torch.digamma(b) - total).to(kind), price.to(kind)
+        return (torch.digamma(a) - total).to(like), (torch.digamma(b) - total).to(like), price.to(like)
+
+
+def _digest(values: Tensor | None) -> str | None:
+    if values is None:
+        return None
+    return hashlib.sha256(values.detach().cpu().float().numpy().tobytes()).hexdigest()[:16]
 
 
 def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: int) -> Tensor | None:
@@ -176,7 +194,7 @@ def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: i
     inputs = shape[1] * groups
     if len(values) != inputs:
         refuse("Prior", "input_psi", f"one number for each of the {inputs} inputs", f"{len(values)} numbers")
-    return _by_weight(torch.tensor(values), shape, groups)
+    return _by_weight(torch.tensor(values, dtype=torch.float64), shape, groups)
 
 
 def _pins(prior: Prior, shape: tuple[int, ...], groups: int) -> Tensor | None:

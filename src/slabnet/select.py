@@ -194,7 +194,7 @@ def _densities(layer: SlabLayer, mask: Mask, active: Tensor | None) -> Densities
         weights=weights,
         intercepts=mask[1].numel() if len(mask) > 1 else 0,
         median=chosen / weights,
-        expected=float(layer.alpha.detach().mean(dtype=torch.float64)),
+        expected=float(layer.alpha.detach().cpu().mean(dtype=torch.float64)),
         median_weights=chosen,
         median_intercepts=int(mask[1].sum()) if len(mask) > 1 else 0,
         active=None if on_path is None else on_path / weights,

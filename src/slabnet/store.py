@@ -20,7 +20,8 @@ from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
 from slabnet.draws import Mask
 from slabnet.files import check_writable, write_atomically
-from slabnet.likelihoods import likelihood_from
+from slabnet.layers import SlabLayer
+from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.networks import Network, build_network
 from slabnet.records import Selection
 from slabnet.select import describe, slab_layers
@@ -29,10 +30,13 @@ from slabnet.version import __version__
 FORMAT = 1
 _HEADER = "slabnet"
 _LIKELIHOOD = "likelihood."
+_SELECTION = "selection:"
 
 
-def save(net: nn.Module, path: str | Path, **about: Any) -> None:
+def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None, **about: Any) -> None:
     """Write `net` and its likelihood to a `.slab` file; `about` (numbers, text, lists) is kept beside them.
+
+    selection: the model that was chosen and post-trained, to be predicted with (`load_selection` reads it back).
 
     >>> import tempfile
     >>> from slabnet.networks import mlp
@@ -42,7 +46,12 @@ def save(net: nn.Module, path: str | Path, **about: Any) -> None:
     {'note': 'untrained'}
     """
     path = check_writable("save", path)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(net).items()}
+    likelihood = likelihood_of(net)
+    if LIKELIHOODS.get(likelihood.name) is not type(likelihood):
+        refuse(
+            "save", "likelihood", f"one of {', '.join(LIKELIHOODS)}, which load can build", type(likelihood).__name__
+        )
+    tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(net, likelihood).items()}
     for name, value in tensors.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             refuse("save", name, "finite: a model with NaN or infinity is not written", "NaN or infinity")
@@ -51,9 +60,13 @@ def save(net: nn.Module, path: str | Path, **about: Any) -> None:
         "version": __version__,
         "network": net.spec if isinstance(net, Network) else None,
         "class": None if isinstance(net, Network) else type(net).__name__,
-        "likelihood": likelihood_of(net).spec(),
+        "likelihood": likelihood.spec(),
+        "priors": {} if isinstance(net, Network) else _priors(net),
+        "rule": None if selection is None else selection.rule,
+        "threshold": None if selection is None else selection.threshold,
         "about": about,
     }
+    tensors |= {} if selection is None else _as_tensors(selection)
     try:
         text = _as_text(header)
     except (TypeError, ValueError) as error:
@@ -72,30 +85,36 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
             net: nn.Module = build_network(header["network"])
         except (SlabnetError, TypeError, KeyError, ValueError) as error:
             raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
-    else:
-        net = into
-        attach_likelihood(net, likelihood_from(header["likelihood"]))
-    _fill(net, tensors, path)
-    return net.eval()
+        _fill(net, tensors, path, likelihood_of(net))
+        return net.eval()
+    wanted, came = _priors(into), header.get("priors", {})
+    if wanted != came:
+        name = next(n for n in [*wanted, *came] if wanted.get(n) != came.get(n))
+        said = f"{came.get(name)} for {name}, not {wanted.get(name)}"
+        raise FileError(f"load: {path} must hold a module converted with the same priors, got {said}")
+    likelihood = likelihood_from(header["likelihood"])
+    _fill(into, tensors, path, likelihood)
+    attach_likelihood(into, likelihood)
+    return into.eval()
 
 
 def save_selection(chosen: Selection, path: str | Path) -> None:
-    """Write the masks of a chosen model, with its rule."""
+    """Write the masks of a chosen model, with its rule, to a file of their own."""
     path = check_writable("save_selection", path)
-    parts = {f"{name}:{i}": part.cpu() for name, mask in chosen.masks.items() for i, part in enumerate(mask)}
+    parts = _as_tensors(chosen)
     header = {"format": FORMAT, "version": __version__, "rule": chosen.rule, "threshold": chosen.threshold}
     text = _as_text(header | {"checksum": _checksum(_as_text(header), parts)})
     write_atomically(path, to_bytes(parts, {_HEADER: text}))
 
 
 def load_selection(path: str | Path, net: nn.Module) -> Selection:
-    """Read a chosen model and describe it as one of `net`, whose layers it must fit."""
+    """Read a chosen model, from its own file or from that of its network, and describe it as one of `net`."""
     header, tensors = _read(Path(path))
-    if "rule" not in header:
-        raise FileError(f"load_selection: {path} must hold a selection, got another kind of slabnet file")
+    if header.get("rule") is None:
+        raise FileError(f"load_selection: {path} must hold a selection, got a file without one")
     masks: dict[str, Mask] = {}
     for name, layer in slab_layers(net).items():
-        found = tuple(tensors.get(f"{name}:{i}", torch.zeros(0)) for i in range(len(layer.blocks())))
+        found = tuple(tensors.get(f"{_SELECTION}{name}:{i}", torch.zeros(0)) for i in range(len(layer.blocks())))
         wanted = [tuple(block.mu.shape) for block in layer.blocks()]
         came = [tuple(part.shape) for part in found]
         if came != wanted or any(part.dtype != torch.bool for part in found):
@@ -104,16 +123,29 @@ def load_selection(path: str | Path, net: nn.Module) -> Selection:
     return describe(net, masks, header["rule"], header["threshold"])
 
 
+def _as_tensors(chosen: Selection) -> dict[str, Tensor]:
+    return {
+        f"{_SELECTION}{name}:{i}": part.cpu().contiguous()
+        for name, mask in chosen.masks.items()
+        for i, part in enumerate(mask)
+    }
+
+
+def _priors(net: nn.Module) -> dict[str, Any]:
+    """The priors of a converted module's layers, which its tensors do not tell."""
+    return {name: part.prior.spec() for name, part in net.named_modules() if isinstance(part, SlabLayer)}
+
+
 def read_header(path: str | Path) -> dict[str, Any]:
     """The JSON header of a model file, checked against its tensors."""
     return _read(Path(path))[0]
 
 
-def _tensors(net: nn.Module) -> dict[str, Tensor]:
+def _tensors(net: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
     """Parameters and buffers by name; those of an attached likelihood under a prefix."""
     found = dict(net.state_dict())
     if not isinstance(net, Network):
-        found |= {_LIKELIHOOD + name: value for name, value in likelihood_of(net).state_dict().items()}
+        found |= {_LIKELIHOOD + name: value for name, value in likelihood.state_dict().items()}
     seen: dict[int, str] = {}
     return {name: value.clone() if _shared(seen, name, value) else value for name, value in found.items()}
 
@@ -123,8 +155,10 @@ def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
     return seen.setdefault(value.untyped_storage().data_ptr(), name) != name
 
 
-def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
-    wanted = _tensors(net)
+def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path, likelihood: Likelihood) -> None:
+    """Check every name and shape, then fill `net` and the likelihood that goes with it."""
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
+    wanted = _tensors(net, likelihood)
     missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
     if missing or extra:
         named = [f"without {name}" for name in missing[:1]] + [f"with the unknown {name}" for name in extra[:1]]
@@ -133,12 +167,13 @@ def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
         if value.shape != tensors[name].shape:
             came = tuple(tensors[name].shape)
             raise FileError(f"load: {path}: {name} must have the shape {tuple(value.shape)}, got {came}")
-    own = {name: value for name, value in tensors.items() if isinstance(net, Network) or name in net.state_dict()}
-    net.to(next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32))
-    net.load_state_dict(own)
+    dtype = next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32)
+    net.to(dtype)
+    own = set(net.state_dict())
+    net.load_state_dict({name: value for name, value in tensors.items() if name in own})
     if not isinstance(net, Network):
-        prefix = {name.removeprefix(_LIKELIHOOD): value for name, value in tensors.items() if name not in own}
-        likelihood_of(net).load_state_dict(prefix)
+        rest = {name.removeprefix(_LIKELIHOOD): value for name, value in tensors.items() if name not in own}
+        likelihood.to(dtype).load_state_dict(rest)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,6 +191,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise FileError(f"load: {path} must have a slabnet header, got one without a format number")
     checksum = header.pop("checksum", None)
+    needed = {"rule"} if "rule" in header and "network" not in header else {"network", "likelihood", "about"}
+    if header["format"] <= FORMAT and not needed <= set(header):
+        raise FileError(f"load: {path} must have a whole slabnet header, got one without {min(needed - set(header))}")
     if header["format"] > FORMAT:
         said = f"format {header['format']}; this is slabnet {__version__}, which reads formats up to {FORMAT}"
         raise FileError(f"load: {path} must be of a format this version reads, got {said}")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from slabnet.attach import attach_likelihood
+from slabnet.attach import attach_likelihood, resolve_likelihood
 from slabnet.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
-from slabnet.checks import SlabnetError, TrainingDiverged, refuse
+from slabnet.checks import SlabnetError, TrainingDiverged, check_choice, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
 from slabnet.devices import device_of, pick_device, pick_dtype
@@ -35,7 +36,7 @@ def fit(
     config: TrainConfig | None = None,
     *,
     n: int | None = None,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | str | None = None,
     validation: tuple[Any, Any] | None = None,
     fixed: Selection | Literal["alpha"] | None = None,
     seed: Seed | None = None,
@@ -45,7 +46,7 @@ def fit(
     """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
 
     train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
-    likelihood: for modules of your own class; a network of ours has one already.
+    likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
     validation: (x, y) kept aside for early stopping (see `TrainConfig.patience`).
     fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
         probability and goes on drawing gamma; only means and spreads move.
@@ -59,8 +60,14 @@ def fit(
     (3, True)
     """
     config = config or TrainConfig()
+    if not isinstance(net, nn.Module):
+        refuse("fit", "net", "a network", type(net).__name__)
+    if not isinstance(config, TrainConfig):
+        refuse("fit", "config", "a TrainConfig", type(config).__name__)
+    check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
     started = _Run(net, train, config, n, likelihood, validation, fixed, seed)
-    with Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit") as watch:
+    watch = Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit")
+    with watch, _own_dropout(net, started.seed):
         return started.run(watch, on_epoch)
 
 
@@ -73,7 +80,7 @@ class _Run:
         train: Data,
         config: TrainConfig,
         n: int | None,
-        likelihood: Likelihood | None,
+        likelihood: Likelihood | str | None,
         validation: tuple[Any, Any] | None,
         fixed: Selection | Literal["alpha"] | None,
         seed: Seed | None,
@@ -83,20 +90,23 @@ class _Run:
         dtype = device_of(net)[1] if config.dtype is None else pick_dtype(config.dtype)
         if dtype == torch.float64 and self.device.type == "mps":
             refuse("fit", "dtype", "float32 on this device", "float64")
-        net.to(self.device, dtype)
-        self.likelihood = attach_likelihood(net, likelihood).to(self.device, dtype)
+        self.likelihood = resolve_likelihood(net, likelihood)
         self.draw = _training_draw(config, fixed)
         _check_fixed(net, fixed)
-        number = config.seed if seed is None else seed_number(seed, "fit")
-        self.order = keyed_generator(number, "order")
-        self.noise = keyed_generator(number, "noise", device=self.device)
+        self.seed = config.seed if seed is None else seed_number(seed, "fit")
+        self.order = keyed_generator(self.seed, "order")
+        self.noise = keyed_generator(self.seed, "noise", device=self.device)
         prepare = Prepare(net, self.likelihood, dtype, self.device)
+        if validation is not None and not is_pair(validation):
+            refuse("fit", "validation", "a pair (x, y)", type(validation).__name__)
         self.validation = None if validation is None else prepare(*validation)
         self.data = as_batches(train, n, config.batch_size, prepare)
         if config.validation_fraction > 0:
-            self.data, self.validation = self._split(train, keyed_generator(number, "validation"))
+            self.data, self.validation = self._split(train, keyed_generator(self.seed, "validation"))
         if config.patience is not None and self.validation is None:
             refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
+        net.to(self.device, dtype)  # from here on nothing is refused, so the network may change
+        attach_likelihood(net, self.likelihood.to(self.device, dtype))
         self.epochs = config.epochs_for(self.data.n)
         self.ramp = 0 if fixed is not None else config.ramp_for(self.epochs)
         self.optimiser = _optimiser(net, self.likelihood, config, omega=fixed is None)
@@ -104,18 +114,19 @@ class _Run:
         self.tracker = AlphaTracker(net)
         self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
         self.rows = self.steps = 0
+        self.broken_at_start = True
 
     def run(self, watch: Watch, on_epoch: OnEpoch | None) -> History:
         done: list[Epoch] = []
         best, best_epoch, best_state = -math.inf, None, None
-        good = self._state()
+        good = latest = (0, self._state())  # the latest state is good once a loss computed from it is finite
         self.net.train()
         try:
             for number in range(1, self.epochs + 1):
                 started = time.perf_counter()
                 log_likelihood, divergence = self._epoch(number)
                 epoch = self._record(number, log_likelihood, divergence, time.perf_counter() - started)
-                good = self._state()
+                good, latest = latest, (number, self._state())
                 done.append(epoch)
                 watch.epoch(epoch)
                 if on_epoch is not None:
@@ -124,11 +135,17 @@ class _Run:
                 if value is None or self.config.patience is None or number <= self.ramp:
                     continue
                 if value > best:
-                    best, best_epoch, best_state = value, number, good
+                    best, best_epoch, best_state = value, number, latest[1]
                 elif number - (best_epoch or number) >= self.config.patience:
                     break
-        except SlabnetError:  # a bad batch in a stream, or a loss that is not finite
-            self._restore(good)
+            self._check_end(len(done))
+        except TrainingDiverged as error:
+            epoch_kept, state = good if self.broken_at_start else latest
+            self._restore(state)
+            said = f"{error}; the network holds its state after epoch {epoch_kept}; try a smaller lr or a clip"
+            raise TrainingDiverged(said) from None
+        except SlabnetError:  # a bad batch in a stream
+            self._restore(latest[1])
             raise
         finally:
             self.net.eval()
@@ -141,14 +158,25 @@ class _Run:
             kl_weight=self._kl_weight(),
             stopped_early=len(done) < self.epochs,
             best_epoch=best_epoch,
-            config=self.config.model_dump(mode="json"),
+            config=self.config.model_dump(mode="json") | {"seed": self.seed},
         )
+
+    @torch.no_grad()
+    def _check_end(self, number: int) -> None:
+        """No loss has been computed from the last state: compute one."""
+        self.broken_at_start = True
+        x, y = self.last
+        self.net.eval()
+        with drawing(self.net, Fixed(self.draw.masks) if isinstance(self.draw, Fixed) else mean):
+            value = self.likelihood.log_prob(self.net(x), y).sum()
+        if not all(bool(torch.isfinite(part).all()) for part in [value, *self.net.parameters()]):
+            raise TrainingDiverged(f"fit: the network was not finite after step {self.steps} (epoch {number})")
 
     def _epoch(self, number: int) -> tuple[float, float]:
         """One pass over the data; the mean of both terms, weighted by the size of the batches."""
         pending: list[Tensor] = []
         total = torch.zeros(2, dtype=torch.float64)
-        rows = 0
+        rows, self.first_step = 0, self.steps + 1
         for x, y in self.data.epoch(self.order):  # Algorithm 1
             self._set_step_sizes(number)
             terms = elbo(
@@ -161,6 +189,7 @@ class _Run:
                 seed=self.noise,
                 samples=self.samples,
                 kl=self.config.kl,
+                kl_weight=self._kl_weight(),
                 baseline=self.baseline,
             )
             loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
@@ -168,7 +197,7 @@ class _Run:
             loss.backward()  # type: ignore[no-untyped-call]
             self._clip()
             self.optimiser.step()
-            rows, self.rows, self.steps = rows + len(x), self.rows + len(x), self.steps + 1
+            rows, self.rows, self.steps, self.last = rows + len(x), self.rows + len(x), self.steps + 1, (x, y)
             pending.append(torch.stack(_detached(terms)) * len(x))
             if len(pending) == CHECK_EVERY:
                 total += self._gather(pending, number)
@@ -186,16 +215,15 @@ class _Run:
         bad = (~torch.isfinite(terms)).any(1)
         if bool(bad.any()):
             step = first + int(bad.nonzero()[0, 0])
-            log_likelihood, divergence = terms[int(bad.nonzero()[0, 0])].tolist()
-            raise TrainingDiverged(
-                f"fit: the loss was not finite at step {step} (epoch {number}): log-likelihood {log_likelihood:g}, "
-                f"KL {divergence:g}; the network holds its state after epoch {number - 1}; try a smaller lr or a clip"
-            )
+            self.broken_at_start = step == self.first_step
+            log_likelihood, divergence = terms[step - first].tolist()
+            said = f"log-likelihood {log_likelihood:g}, KL {divergence:g}"
+            raise TrainingDiverged(f"fit: the loss was not finite at step {step} (epoch {number}): {said}")
         return terms.sum(0)
 
     def _record(self, number: int, log_likelihood: float, divergence: float, seconds: float) -> Epoch:
         alpha = self.tracker.update()
-        rates = [group["lr"] for group in self.optimiser.param_groups]
+        rates = {group["name"]: group["lr"] for group in self.optimiser.param_groups}
         return Epoch(
             epoch=number,
             log_likelihood=log_likelihood,
@@ -205,8 +233,8 @@ class _Run:
             density_median=alpha.density_median,
             alpha_moving=alpha.moving,
             alpha_at_prior=alpha.at_prior,
-            lr=rates[0],
-            omega_lr=rates[1] if len(rates) > 1 else 0.0,
+            lr=rates.get("weights", 0.0),
+            omega_lr=rates.get("omega", 0.0),
             seconds=seconds,
             validation_log_likelihood=self._validate(),
         )
@@ -267,6 +295,17 @@ class _Run:
     def _restore(self, state: list[Tensor]) -> None:
         for part, value in zip(self._tensors(), state, strict=True):
             part.copy_(value)
+
+
+@contextmanager
+def _own_dropout(net: nn.Module, seed: int) -> Iterator[None]:
+    """torch's Dropout draws from the global generator: lend it a seeded one, and put the old state back."""
+    if not any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in net.modules()):
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def _check_fixed(net: nn.Module, fixed: Selection | Literal["alpha"] | None) -> None:

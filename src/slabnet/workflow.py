@@ -11,7 +11,7 @@ from typing import Any
 from slabnet.checks import refuse
 from slabnet.config import Recipe
 from slabnet.data import load
-from slabnet.draws import drawable_layers
+from slabnet.draws import Draw, drawable_layers, exact, fixed
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
 from slabnet.inspection import inspect_network
@@ -21,7 +21,7 @@ from slabnet.predict import predict
 from slabnet.records import History, Prediction
 from slabnet.select import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import read_header, save
+from slabnet.store import load_selection, read_header, save
 from slabnet.train import fit
 
 DRAWS = 10
@@ -80,7 +80,10 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
         refuse("predict", "DATA", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     x, y = split.test
-    prediction = predict(net, x, draws, seed=seed)
+    draw: Draw = exact
+    if read_header(model)["rule"] is not None:  # a chosen model was post-trained: that is what the file is for
+        draw = fixed(load_selection(model, net).masks, exact)
+    prediction = predict(net, x, draws, draw=draw, seed=seed)
     if out is not None:
         write_atomically(out, _as_csv(prediction).encode())
     doubt = accuracy_with_doubt(prediction, y, DOUBT)
@@ -88,6 +91,7 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         "data": name,
         "rows": len(y),
         "draws": prediction.draws,
+        "model": read_header(model)["rule"] or "all structures",
         "accuracy": accuracy(prediction, y),
         "nll": negative_log_likelihood(prediction, y),
         "accuracy_at_95": doubt.accuracy,

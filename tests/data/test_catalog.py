@@ -59,10 +59,10 @@ def test_idx_files_are_read(name: str, gz: bool, tmp_path: Path, monkeypatch: py
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLABNET_DATA", raising=False)
-    with pytest.raises(sn.FileError, match="SLABNET_DATA must name the folder that holds mnist/train-images"):
+    with pytest.raises(sn.ArgumentError, match="SLABNET_DATA must name the folder that holds mnist/train-images"):
         sn.data.load("mnist")
     monkeypatch.setenv("SLABNET_DATA", str(tmp_path))
-    with pytest.raises(sn.FileError, match="without it"):
+    with pytest.raises(sn.ArgumentError, match="without it"):
         sn.data.load("mnist")
     with pytest.raises(sn.ArgumentError, match="data: name must be one of digits, mnist, fashion-mnist, got 'iris'"):
         sn.data.load("iris")

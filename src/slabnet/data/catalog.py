@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slabnet.checks import FileError, check_choice
+from slabnet.checks import ArgumentError, FileError, check_choice
 from slabnet.config import DATA_SETS
 from slabnet.data.idx import read_idx
 
@@ -56,16 +56,20 @@ def _digits() -> Split:
 
 def _idx(name: str) -> Split:
     train, shape = _part(name, "train")
-    test, _ = _part(name, "t10k")
+    test, test_shape = _part(name, "t10k")
+    if test_shape != shape:
+        raise FileError(f"data: {name} must have test images of the size of its training images, got {test_shape}")
     return Split(name, train, test, 10, shape)
 
 
 def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     images = read_idx(_find(name, f"{part}-images-idx3-ubyte"))
     labels = read_idx(_find(name, f"{part}-labels-idx1-ubyte"))
-    if images.ndim != 3 or labels.ndim != 1 or len(labels) != len(images):
+    if images.ndim != 3 or images.size == 0 or labels.ndim != 1 or len(labels) != len(images):
         came = f"shapes {images.shape} and {labels.shape}"
         raise FileError(f"data: {name} must have images in rows and columns and one label for each, got {came}")
+    if int(labels.max()) > 9:
+        raise FileError(f"data: {name} must have labels from 0 to 9, got {int(labels.max())}")
     x = torch.from_numpy(images.reshape(len(images), -1).astype(np.float32) / 255.0)
     return (x, torch.from_numpy(labels.astype(np.int64))), (int(images.shape[1]), int(images.shape[2]))
 
@@ -73,8 +77,12 @@ def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]
 def _find(name: str, file: str) -> Path:
     folder = os.environ.get(ENVIRONMENT)
     if not folder:
-        raise FileError(f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got no such variable")
+        raise ArgumentError(
+            f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got no such variable"
+        )
     for path in (Path(folder) / name / f"{file}.gz", Path(folder) / name / file):
         if path.is_file():
             return path
-    raise FileError(f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got {folder} without it")
+    raise ArgumentError(
+        f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got {folder} without it"
+    )

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import refuse
+from slabnet.checks import check_whole, refuse
 from slabnet.config import Prior, Start
 from slabnet.draws import Drawable, Scope, scope_of
 from slabnet.noise import Seed, keyed_generator, seed_number
@@ -37,8 +37,10 @@ class SlabLayer(Drawable):
         groups: int = 1,
     ) -> None:
         super().__init__()
-        if min(weight_shape) < 1:
-            refuse(type(self).__name__, "every size", "at least 1", weight_shape)
+        for size in weight_shape:
+            check_whole(type(self).__name__, "every size", size, at_least=1)
+        if prior is not None and not isinstance(prior, (Prior, LayerPrior)):
+            refuse(type(self).__name__, "prior", "a Prior", type(prior).__name__)
         self.weight = posterior(weight_shape)  # type: ignore[call-arg]
         self.bias = posterior((weight_shape[0],)) if bias else None  # type: ignore[call-arg]
         if not isinstance(prior, LayerPrior):
