@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slabnet.checks import ArgumentError, check_choice, check_number, check_whole, one_line
-from slabnet.config import Prior, Recipe, Start, TrainConfig
+from slabnet.config import Beta, Prior, Recipe, Start, TrainConfig
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None, True, 0.0, 1.0, -1])
@@ -47,8 +47,17 @@ def test_messages_stay_on_one_short_line() -> None:
         (lambda: Prior(psi=[0.1, 2.0]), "one such number per layer"),
         (lambda: Prior(psi="bic"), 'Prior: n must be the number of observations when psi="bic", got None'),
         (lambda: Prior(sigma_beta=0), "Prior: sigma_beta must be a number above 0"),
+        (lambda: Prior(include=3), "Prior: include must be a list of positions of inputs, got 3"),
+        (lambda: Prior(include="12"), "Prior: include must be a list of positions of inputs, got 12"),
+        (lambda: Prior(psi={"a": -1}), "Prior: Beta: a must be greater than 0, got -1"),
+        (lambda: Prior(slab="horseshoe"), 'Prior: slab must be "gaussian" or ScaleMixture(...), got horseshoe'),
+        (lambda: Prior(psi="bic", n=10**200), "Prior: n must be"),
+        (lambda: TrainConfig(seed=True), "TrainConfig: seed must be a number, got True"),
+        (lambda: TrainConfig(epochs="1"), "TrainConfig: epochs must be a number, got '1'"),
+        (lambda: Start(mu="xx"), "Start: mu must be two numbers, the first not above the second, or"),
+        (lambda: Beta(1, 2, 3), "Beta: arguments must be at most a, b, got 3 of them"),
         (lambda: Prior(include=[1], exclude=[1]), "include and exclude must not share inputs, got [1]"),
-        (lambda: Start(omega=(3, 2)), "a range must not fall"),
+        (lambda: Start(omega=(3, 2)), "Start: omega must be two numbers, the first not above the second, got (3, 2)"),
     ],
 )
 def test_settings_speak_the_same_grammar(make: object, said: str) -> None:
@@ -67,7 +76,7 @@ def test_toml_round_trip_and_refusals(tmp_path: Path) -> None:
     for text, said in (
         ("[train]\nepochz = 3\n", "Recipe: TrainConfig: epochz is not a setting"),
         ("[trian]\n", "trian is not a setting"),
-        ("[train]\nepochs = 'x'\n", "TrainConfig: epochs must be a valid integer"),
+        ("[train]\nepochs = 'x'\n", "TrainConfig: epochs must be a number, got 'x'"),
         ("[train\n", "must be a TOML file"),
     ):
         path.write_text(text)
@@ -104,3 +113,12 @@ def test_epochs_follow_the_number_of_rows() -> None:
 def test_settings_load_without_torch() -> None:
     code = "import sys, slabnet.config, slabnet.cli; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_settings_take_their_fields_in_order() -> None:
+    assert Beta(1, 2) == Beta(a=1, b=2)
+    assert Prior(0.1, 2.0) == Prior(psi=0.1, sigma_beta=2.0)
+
+
+def test_errors_are_one_line_whatever_they_hold() -> None:
+    assert "\n" not in str(ArgumentError("a\nb"))

@@ -115,9 +115,12 @@ def test_other_methods_fit_too(method: str, tmp_path: Path) -> None:
 def test_work_that_fails_exits_1_in_one_line(tmp_path: Path) -> None:
     damaged = tmp_path / "m.slab"
     damaged.write_bytes(b"nothing of the kind")
-    for words in (["predict", str(damaged), "digits"], ["fit", "mnist", "--out", str(tmp_path / "x.slab")]):
+    for words, code in (
+        (["predict", str(damaged), "digits"], 1),
+        (["fit", "mnist", "--out", str(tmp_path / "x.slab")], 2),  # data that are not where they should be: a bad call
+    ):
         run = slabnet(*words, SLABNET_DATA=str(tmp_path))
-        assert run.returncode == 1
+        assert run.returncode == code
         assert run.stderr.count("\n") == 1
         assert "Traceback" not in run.stderr
     assert sorted(tmp_path.iterdir()) == [damaged]

@@ -130,3 +130,52 @@ def test_under_a_fixed_selection_only_its_weights_are_charged() -> None:
             each = -sigma.log() - 0.5 + (sigma**2 + block.mu**2) / 2
             wanted = wanted + each[mask].sum()
     torch.testing.assert_close(terms.kl, wanted)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.1])
+def test_the_score_of_a_sampled_divergence_respects_its_weight(weight: float) -> None:
+    """The mean gradient of weight * KL - log-likelihood is the same with the exact KL and the sampled one."""
+    means, errors = [], []
+    for kind in ("exact", "sampled"):
+        net, generator, rows = tiny_network(), torch.Generator().manual_seed(2), []
+        for _ in range(1500):
+            terms = elbo(
+                net,
+                net.likelihood,
+                X,
+                Y,
+                n=3,
+                draw=sn.score,
+                seed=generator,
+                samples=4,
+                kl=kind,
+                kl_weight=weight,  # type: ignore[arg-type]
+            )
+            loss = weight * terms.kl - terms.log_likelihood - terms.score
+            rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, omegas(net))]))
+        found = torch.stack(rows)
+        means.append(found.mean(0))
+        errors.append(found.var(0) / len(rows))
+    distance = (means[0] - means[1]).abs() / (errors[0] + errors[1]).sqrt()
+    assert float(distance.max()) < 4.5
+
+
+def test_targets_are_not_broadcast() -> None:
+    net = sn.mlp((3, 1), likelihood="gaussian")
+    with pytest.raises(sn.ArgumentError, match=r"y must be of the shape of the outputs, \(5, 1\), got shape \(5,\)"):
+        elbo(net, net.likelihood, torch.zeros(5, 3), torch.zeros(5), n=5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"draw": sn.mean, "kl": "sampled"}, "which draws nothing"),
+        ({"samples": 0}, "samples must be a whole number of at least 1"),
+        ({"n": 2}, "n must be at least the size of the batch, 3, got 2"),
+    ],
+)
+def test_bad_calls(options: dict[str, object], said: str) -> None:
+    net = tiny_network()
+    with pytest.raises(sn.ArgumentError, match="elbo: ") as caught:
+        elbo(net, net.likelihood, X, Y, **{"n": 3, "seed": 0} | options)  # type: ignore[arg-type]
+    assert said in str(caught.value)

@@ -47,7 +47,7 @@ def test_shapes_of_a_convnet(shape: tuple[int, ...], channels: list[int], hidden
         (lambda: sn.convnet((1, 8, 8), 2, kernel_size=4), "convnet: kernel_size must be odd"),
         (lambda: sn.convnet((8,), 2), "channels and one to three sizes"),
         (lambda: sn.convnet((1, 2, 2), 2, channels=(2, 2, 2)), "convnet: pool must be small enough"),
-        (lambda: sn.Linear(0, 3), "Linear: every size must be at least 1"),
+        (lambda: sn.Linear(0, 3), "Linear: every size must be a whole number of at least 1, got 0"),
         (lambda: sn.Conv1d(3, 4, 3, groups=2), "Conv1d: groups must be a divisor of 3 and 4 channels, got 2"),
         (lambda: sn.Conv2d(1, 1, 3, stride=2, padding="same"), "Conv2d: padding must be a number"),
         (lambda: sn.Conv2d(1, 1, (3, 3, 3)), "Conv2d: kernel_size must be a whole number or 2 of them"),

@@ -215,3 +215,55 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     few, many, long = peak(2, 20_000), peak(100, 20_000), peak(2, 200_000)
     assert many <= few + 8  # MiB; a hundred kept draws would be 30
     assert long <= few + 60  # the copied rows and outputs themselves are 45
+
+
+def test_a_single_network_still_has_an_uncertain_phi() -> None:
+    net = fitted("gaussian", 1)
+    with torch.no_grad():
+        net.get_parameter("likelihood.rho_phi").fill_(1.0)
+    widths = [sn.predict(net, X, draw=sn.mean, intervals=0.95, seed=s).predictive_interval() for s in range(3)]
+    spans = torch.stack([high - low for low, high in widths])
+    assert float((spans.std(0) / spans.mean(0)).max()) < 0.15
+    kept = sn.predict(net, X, draw=sn.mean, keep_draws=True)
+    assert sn.negative_log_likelihood(kept, X[:, 0]) > 0
+
+
+def test_modes_of_submodules_are_put_back() -> None:
+    net = fitted().train()
+    net.body[1].eval()
+    sn.predict(net, X)
+    assert net.training
+    assert not net.body[1].training
+
+
+def test_weights_in_use_under_fixed_means() -> None:
+    net = fitted()
+    chosen = sn.median_model(net)
+    assert sn.predict(net, X, draw=sn.fixed(chosen.masks, sn.mean)).used_weights == chosen.weights
+
+
+def test_a_likelihood_of_one_s_own_is_summarised_by_variances() -> None:
+    class Poisson(sn.Categorical):
+        name = "poisson"
+
+        def mean(self, output: torch.Tensor) -> torch.Tensor:
+            return output.exp()
+
+        def entropy(self, mean: torch.Tensor) -> None:  # type: ignore[override]
+            return None
+
+        def votes(self, mean: torch.Tensor) -> None:  # type: ignore[override]
+            return None
+
+        def noise(self, mean: torch.Tensor) -> torch.Tensor:
+            return mean
+
+    net = fitted("gaussian", 1)
+    net.likelihood = Poisson()
+    found = sn.predict(net, X, 6, keep_draws=True)
+    assert found.votes is None
+    assert found.samples is not None
+    torch.testing.assert_close(found.epistemic, found.samples.var(0, correction=0))
+    torch.testing.assert_close(found.total, found.mean + found.epistemic)
+    with pytest.raises(sn.ArgumentError, match="which load can build, got Poisson"):
+        sn.save(net, "unused.slab")

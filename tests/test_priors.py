@@ -187,3 +187,39 @@ def test_learned_scale_finds_the_spread_of_the_weights() -> None:
         optimiser.step()
     second = torch.cat([(b.mu**2 + torch.nn.functional.softplus(b.rho) ** 2).flatten() for b in made.blocks()])
     assert made.prior.sigma_beta == pytest.approx(float(second.mean().sqrt().detach()), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["gaussian", "mixture"])
+def test_forced_inputs_leave_the_rest_of_a_dense_posterior_alone(method: str) -> None:
+    forced = sn.mlp((4, 2), method=method, prior=Prior(exclude=(0,)))
+    free = sn.mlp((4, 2), method=method)
+    assert forced.body[1].alpha.tolist() == [[0.0, 1.0, 1.0, 1.0]] * 2
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    x[:, 0] = 0.0
+    torch.testing.assert_close(forced(x), free(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(forced(x), free(x))
+
+
+def test_a_beta_hyperprior_counts_only_the_weights_it_is_for() -> None:
+    """With a psi for each input the layer's own psi is that of its intercepts."""
+    both = layer(SpikeSlab, psi=Beta(a=2.0, b=3.0), input_psi=(0.1, 0.2, 0.3, 0.4, 0.5))
+    given = layer(SpikeSlab, psi=0.5, input_psi=(0.1, 0.2, 0.3, 0.4, 0.5))
+    alone = layer(SpikeSlab, psi=Beta(a=2.0, b=3.0))
+    half = layer(SpikeSlab, psi=0.5)
+    intercepts = [made.prior._inclusion(made.blocks())[0][1] for made in (both, alone)]
+    assert not torch.equal(intercepts[0][0], intercepts[1][0])
+    with torch.no_grad():
+        on, off = intercepts[0]
+        block = both.blocks()[1]
+        assert block.omega is not None
+        alpha = torch.sigmoid(block.omega)
+        a, b = 2.0 + alpha.sum(), 3.0 + (1 - alpha).sum()
+        torch.testing.assert_close(on, torch.digamma(a) - torch.digamma(a + b))
+        torch.testing.assert_close(off, torch.digamma(b) - torch.digamma(a + b))
+    assert float(given.kl().detach()) != float(half.kl().detach())
+
+
+def test_extreme_input_psi_is_finite() -> None:
+    made = sn.mlp((3, 2), prior=Prior(input_psi=(1 - 1e-9, 1e-50, 0.5)))
+    assert bool(torch.isfinite(sn.kl(made)))

@@ -127,3 +127,24 @@ def test_other_formats_are_named(tmp_path: Path) -> None:
         sn.save(sn.mlp((2, 2)), tmp_path / "no" / "m.slab")
     with pytest.raises(sn.ArgumentError, match="the name of a file"):
         sn.save(sn.mlp((2, 2)), tmp_path)
+
+
+def test_a_chosen_model_travels_with_its_network(tmp_path: Path) -> None:
+    net = sn.mlp((4, 3, 2))
+    with torch.no_grad():
+        net.body[1].weight.omega.uniform_(-2, 2, generator=torch.Generator().manual_seed(1))
+    chosen = sn.median_model(net)
+    sn.save(net, tmp_path / "m.slab", selection=chosen)
+    again = sn.load(tmp_path / "m.slab")
+    found = sn.load_selection(tmp_path / "m.slab", again)
+    assert torch.equal(found.masks["body.1"][0], chosen.masks["body.1"][0])
+    assert found.rule == "median"
+
+
+def test_a_converted_module_must_have_the_same_priors(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    sn.save(sn.convert(module, prior=sn.Prior(exclude=(0,))), tmp_path / "m.slab")
+    sn.load(tmp_path / "m.slab", into=sn.convert(module, prior=sn.Prior(exclude=(0,))))
+    for prior in (sn.Prior(), sn.Prior(exclude=(1,)), sn.Prior(psi=0.3, exclude=(0,))):
+        with pytest.raises(sn.FileError, match="converted with the same priors"):
+            sn.load(tmp_path / "m.slab", into=sn.convert(module, prior=prior))

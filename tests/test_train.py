@@ -309,3 +309,93 @@ def test_learned_hyperpriors_train(blobs: Data) -> None:
     net = sn.mlp((4, 6, 3), prior=sn.Prior(psi=sn.Beta(), sigma_beta="learned"))
     sn.fit(net, blobs, sn.TrainConfig(epochs=30, batch_size=50))
     assert net.body[1].prior.sigma_beta != 1.0
+
+
+def test_the_state_that_is_kept_is_one_that_works(blobs: Data) -> None:
+    """A step that ruins the network is only seen in the next loss: the state before it must come back."""
+    net = sn.mlp((4, 8, 3))
+    with pytest.raises(sn.TrainingDiverged, match="holds its state after epoch 0"):
+        sn.fit(net, blobs, sn.TrainConfig(epochs=10, batch_size=150, lr=1e20))
+    assert bool(torch.isfinite(sn.predict(net, blobs[0]).mean).all())
+    with pytest.raises(sn.TrainingDiverged, match="after step 1"):  # and also when it is the last step of all
+        sn.fit(net, blobs, sn.TrainConfig(epochs=1, batch_size=150, lr=1e30))
+    assert bool(torch.isfinite(sn.predict(net, blobs[0]).mean).all())
+
+
+def test_a_refused_call_changes_nothing(blobs: Data) -> None:
+    net = sn.mlp((4, 3))
+    with pytest.raises(sn.ArgumentError, match="fit: "):
+        sn.fit(net, (blobs[0], blobs[1] + 9), sn.TrainConfig(epochs=1, dtype="float64"), likelihood="gaussian")
+    assert next(net.parameters()).dtype == torch.float32
+    assert isinstance(net.likelihood, sn.Categorical)
+
+
+def test_likelihoods_by_name_and_through_wrappers(blobs: Data) -> None:
+    net = sn.convert(torch.nn.Sequential(torch.nn.Linear(4, 1)))
+    sn.fit(net, (blobs[0], blobs[0][:, 0]), QUICK, likelihood="gaussian")
+    assert isinstance(sn.likelihood_of(net), sn.Gaussian)
+    inside = torch.nn.Sequential(sn.mlp((4, 2), likelihood="gaussian"))
+    assert isinstance(sn.likelihood_of(inside), sn.Gaussian)
+    with pytest.raises(sn.ArgumentError, match="likelihood must be a likelihood or its name"):
+        sn.fit(net, blobs, QUICK, likelihood=3)  # type: ignore[arg-type]
+
+
+def test_outputs_must_be_a_table(blobs: Data) -> None:
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outputs = torch.nn.Linear(4, 1)  # a name of ours, in a module that is not
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.outputs(x).squeeze(-1)
+
+    with pytest.raises(sn.ArgumentError, match=r"net must be one that gives a table, \(rows, outputs\)"):
+        sn.fit(sn.convert(Flat()), (blobs[0], blobs[0][:, 0]), QUICK, likelihood="gaussian")
+
+
+def test_dropout_of_a_converted_module_is_reproducible(blobs: Data) -> None:
+    states, before = [], torch.get_rng_state()
+    for _ in range(2):
+        net = sn.convert(
+            torch.nn.Sequential(torch.nn.utils.skip_init(torch.nn.Linear, 4, 3), torch.nn.Dropout(0.5)),
+            keep_weights=False,
+        )
+        sn.fit(net, blobs, QUICK)
+        states.append(state(net))
+    assert same(*states)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_lists_and_foreign_arrays_are_taken(blobs: Data) -> None:
+    x, y = blobs[0].numpy(), blobs[1].numpy()
+    for pair in ((x.tolist(), y.tolist()), (x[::-1], y[::-1]), (x.astype(">f8"), y.astype(">i4"))):
+        sn.fit(sn.mlp((4, 3)), pair, QUICK)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda n, d: sn.fit(n, (d[0].double() * 1e300, d[1]), QUICK), "x, in float32 must be finite"),
+        (lambda n, d: sn.fit(n, (d[0] * 1j, d[1]), QUICK), "dense array of real numbers"),
+        (lambda n, d: sn.fit(n, d, {"epochs": 3}), "config must be a TrainConfig, got dict"),
+        (lambda n, d: sn.fit(n, d, QUICK, validation=d[0]), "validation must be a pair (x, y)"),
+        (lambda n, d: sn.fit(3, d, QUICK), "net must be a network, got int"),
+        (lambda n, d: sn.fit(n, d, QUICK, progress="loud"), "progress must be one of auto, bar, lines, off"),
+        (
+            lambda n, d: sn.fit(n, [(d[0][:50], d[1][:50])] * 3, QUICK, n=60),
+            "n must be the number of rows in one epoch, 150",
+        ),
+    ],
+)
+def test_more_bad_calls(blobs: Data, call: Any, said: str) -> None:
+    with pytest.raises(sn.ArgumentError, match="fit: ") as caught:
+        call(sn.mlp((4, 3)), blobs)
+    assert said in str(caught.value)
+
+
+def test_a_frozen_layer_stays_frozen() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    module[0].requires_grad_(False)
+    net = sn.convert(module)
+    assert not any(p.requires_grad for p in net[0].parameters())  # type: ignore[index]
+    assert all(p.requires_grad for p in net[1].parameters())  # type: ignore[index]

@@ -124,7 +124,7 @@ def _plain_kind(owner: type[BaseModel], name: str, value: Any) -> None:
         return
     kinds = str(owner.model_fields[name].annotation)
     takes_text = "str" in kinds or "Literal" in kinds
-    if isinstance(value, bool) or not takes_text:
+    if isinstance(value, bool) or not (takes_text or "tuple" in kinds):
         refuse(owner.__name__, name, "a number" if not takes_text else "text or a number", repr(value))
 
 

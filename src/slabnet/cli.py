@@ -134,7 +134,7 @@ def predict(
         return
     decided = found["classified_at_95"]
     print(
-        f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, averaged over {found['draws']} draws"
+        f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, averaged over {found['draws']} draws of {found['model']}"
     )
     if decided:
         print(f"Decided at 0.95: {decided} rows, of which {found['accuracy_at_95']:.4f} right; the rest is in doubt.")

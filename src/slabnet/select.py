@@ -86,8 +86,8 @@ def budget_model(
     Intercepts are in where their alpha is above one half. Ties are broken by the position of the weight.
 
     >>> from slabnet.networks import mlp
-    >>> budget_model(mlp((4, 3, 2)), weights=7, infeasible="allow").weights
-    7
+    >>> budget_model(mlp((4, 3, 2)), weights=14).weights
+    14
     """
     layers = slab_layers(net)
     total = sum(layer.weight.mu.numel() for layer in layers.values())

@@ -85,15 +85,17 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
             net: nn.Module = build_network(header["network"])
         except (SlabnetError, TypeError, KeyError, ValueError) as error:
             raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
-        _fill(net, tensors, path, likelihood_of(net))
+        _check_tensors(net, tensors, path, likelihood_of(net))
+        _fill(net, tensors, likelihood_of(net))
         return net.eval()
+    likelihood = likelihood_from(header["likelihood"])
+    _check_tensors(into, tensors, path, likelihood)
     wanted, came = _priors(into), header.get("priors", {})
     if wanted != came:
         name = next(n for n in [*wanted, *came] if wanted.get(n) != came.get(n))
         said = f"{came.get(name)} for {name}, not {wanted.get(name)}"
         raise FileError(f"load: {path} must hold a module converted with the same priors, got {said}")
-    likelihood = likelihood_from(header["likelihood"])
-    _fill(into, tensors, path, likelihood)
+    _fill(into, tensors, likelihood)
     attach_likelihood(into, likelihood)
     return into.eval()
 
@@ -155,8 +157,8 @@ def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
     return seen.setdefault(value.untyped_storage().data_ptr(), name) != name
 
 
-def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path, likelihood: Likelihood) -> None:
-    """Check every name and shape, then fill `net` and the likelihood that goes with it."""
+def _check_tensors(net: nn.Module, tensors: dict[str, Tensor], path: str | Path, likelihood: Likelihood) -> None:
+    """Refuse a file whose names or shapes are not those of `net`."""
     tensors = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     wanted = _tensors(net, likelihood)
     missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
@@ -167,6 +169,11 @@ def _fill(net: nn.Module, tensors: dict[str, Tensor], path: str | Path, likeliho
         if value.shape != tensors[name].shape:
             came = tuple(tensors[name].shape)
             raise FileError(f"load: {path}: {name} must have the shape {tuple(value.shape)}, got {came}")
+
+
+def _fill(net: nn.Module, tensors: dict[str, Tensor], likelihood: Likelihood) -> None:
+    """Fill `net`, and the likelihood that goes with it."""
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     dtype = next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32)
     net.to(dtype)
     own = set(net.state_dict())

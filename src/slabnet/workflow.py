@@ -81,7 +81,8 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         refuse("predict", "DATA", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     x, y = split.test
     draw: Draw = exact
-    if read_header(model)["rule"] is not None:  # a chosen model was post-trained: that is what the file is for
+    rule = read_header(model)["rule"]
+    if rule is not None:  # a chosen model was post-trained: that is what the file is for
         draw = fixed(load_selection(model, net).masks, exact)
     prediction = predict(net, x, draws, draw=draw, seed=seed)
     if out is not None:
@@ -91,7 +92,7 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         "data": name,
         "rows": len(y),
         "draws": prediction.draws,
-        "model": read_header(model)["rule"] or "all structures",
+        "model": f"the {rule} model" if rule else "structure and weights",
         "accuracy": accuracy(prediction, y),
         "nll": negative_log_likelihood(prediction, y),
         "accuracy_at_95": doubt.accuracy,

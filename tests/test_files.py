@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import slabnet as sn
+from slabnet.devices import pick_device
+from slabnet.files import check_writable, write_atomically
+
+
+def test_a_name_holds_the_old_content_or_all_of_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a file"
+    write_atomically(path, b"old")
+
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a file"]  # the temporary one is gone
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(sn.ArgumentError, match="in a folder that can be written"):
+        write_atomically(tmp_path / "none" / "x", b"")
+    with pytest.raises(sn.ArgumentError, match="in a folder that exists"):
+        check_writable("t", tmp_path / "none" / "x")
+    assert check_writable("t", tmp_path / "x") == tmp_path / "x"
+
+
+def test_devices() -> None:
+    assert pick_device("cpu").type == "cpu"
+    assert pick_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(sn.ArgumentError, match="a device this machine has"):
+        pick_device("cuda:99")
