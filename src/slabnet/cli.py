@@ -133,9 +133,8 @@ def predict(
         print(json_module.dumps(found))
         return
     decided = found["classified_at_95"]
-    print(
-        f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, averaged over {found['draws']} draws of {found['model']}"
-    )
+    way = f"averaged over {found['draws']} draws of {found['model']}"
+    print(f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, {way}")
     if decided:
         print(f"Decided at 0.95: {decided} rows, of which {found['accuracy_at_95']:.4f} right; the rest is in doubt.")
     else:
