@@ -8,6 +8,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True)  # the same examples every time; elsewhere new ones are tried
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 torch.set_num_threads(1)
 

@@ -18,7 +18,7 @@ from slabnet.draws import Mask
 from slabnet.layers import SlabLayer
 from slabnet.layers.conv import _ConvNd
 from slabnet.networks import Network
-from slabnet.paths import ELEMENTWISE, _flat, _per_weight, chain_of, find_paths, unit_edges
+from slabnet.paths import ELEMENTWISE, _flat, _per_weight, chain_of, unit_edges
 from slabnet.records import Selection
 from slabnet.select import describe
 
@@ -30,35 +30,35 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
     The copy differs from `net` in the means of some intercepts. Units that are on no path end up without
     weights; an output that no input reaches keeps its constant in its intercept.
     """
-    chain, paths = chain_of(net), find_paths(net, chosen.masks)
-    if chain is None or paths is None:
+    chain = chain_of(net)
+    if chain is None:
         refuse("path_model", "net", "a chain of layers, whose paths are known", type(net).__name__)
     folded = copy.deepcopy(net)
     names = {id(layer): name for name, layer in chain}
     body = net.body if isinstance(net, Network) else net
     masks: dict[str, Mask] = {}
-    constants: Tensor | None = None  # what each unit that no input reaches sends; zero for the others
+    constants: Tensor | None = None  # what each unit that never varies sends; NaN for the others
     for part in _flat(body) or [body]:
         if not isinstance(part, SlabLayer):
             if constants is not None and isinstance(part, ELEMENTWISE):
                 constants = torch.where(constants.isnan(), constants, _quietly(part, constants))
             continue
         name = names[id(part)]
-        mask, live = chosen.masks[name], paths.sources[name]
-        if constants is None:
-            constants = torch.full((len(live),), float("nan")).to(part.weight.mu)
-        sent = constants.repeat_interleave(len(live) // len(constants)).masked_fill(live, 0.0).nan_to_num(0.0)
+        mask, edges = chosen.masks[name], unit_edges(part, chosen.masks[name][0])
+        if constants is None:  # the inputs of the network all vary
+            constants = torch.full((edges.shape[1],), float("nan")).to(part.weight.mu)
+        sent = constants.repeat_interleave(edges.shape[1] // len(constants))
+        varies, sent = sent.isnan(), sent.nan_to_num(0.0)
         weight = part.weight.mu * mask[0]
-        kept = unit_edges(part, mask[0]) & live
+        kept = edges & varies
         if isinstance(part, _ConvNd) and any(part.edges):  # a constant map is not constant at the border
-            kept = kept | (unit_edges(part, mask[0]) & (sent != 0))
+            kept = kept | (edges & (sent != 0))
             sent = torch.zeros_like(sent)
         own = part.bias.mu * mask[1] if part.bias is not None and len(mask) > 1 else torch.zeros_like(weight[:, 0, ...])
         own = own if own.ndim == 1 else own.flatten(1)[:, 0] * 0
         whole = own + _constant_part(part, weight, sent)
         masks[name] = _finish(folded.get_submodule(name) if name else folded, part, mask, kept, whole, name)
-        reached = (unit_edges(part, mask[0]) & live).any(1)
-        constants = whole.masked_fill(reached, float("nan"))
+        constants = whole.masked_fill(kept.any(1), float("nan"))
     return folded, _trim(folded, describe(folded, masks, f"{chosen.rule}, paths", chosen.threshold))
 
 

@@ -81,7 +81,7 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         refuse("predict", "DATA", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     x, y = split.test
     draw: Draw = exact
-    rule = read_header(model)["rule"]
+    rule = read_header(model).get("rule")
     if rule is not None:  # a chosen model was post-trained: that is what the file is for
         draw = fixed(load_selection(model, net).masks, exact)
     prediction = predict(net, x, draws, draw=draw, seed=seed)
