@@ -71,6 +71,7 @@ def test_toml_round_trip_and_refusals(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_text("[train]\nepochs = 3\n[prior]\npsi = [0.1, 0.2]\n[prior.slab]\npi = 0.25\n")
     recipe = Recipe.from_toml(path)
+    assert TrainConfig.from_toml(path).epochs == 3
     assert recipe.train.epochs == 3
     assert recipe.prior.psi == (0.1, 0.2)
     for text, said in (

@@ -64,3 +64,11 @@ def test_from_the_command_line(words: list[str], tmp_path: Path) -> None:
         assert json.loads(run.stdout)["method"] == "lbbnn"
     else:
         assert "Inputs in use" in run.stdout
+
+
+def test_plain_weights_have_nothing_to_inspect(tmp_path: Path) -> None:
+    sn.save(sn.mlp((3, 2), method="mc-dropout"), tmp_path / "m.slab")
+    words = [sys.executable, "-m", "slabnet", "inspect", str(tmp_path / "m.slab")]
+    run = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "a method whose weights have a posterior, got mc-dropout" in run.stderr

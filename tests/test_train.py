@@ -302,7 +302,11 @@ def test_regression_learns_its_noise() -> None:
     sn.fit(net, (x, y), sn.TrainConfig(epochs=200, batch_size=100, lr=0.01, omega_lr=0.05))
     assert isinstance(net.likelihood, sn.Gaussian)
     assert float(net.likelihood.expected_phi) == pytest.approx(0.25, rel=0.2)
-    assert sn.median_model(net).masks["body.1"][0].tolist() == [[True, True, False]]
+    chosen = sn.median_model(net)
+    assert chosen.masks["body.1"][0].tolist() == [[True, True, False]]
+    before = net.likelihood.log_phi.clone()
+    sn.fit(net, (x, y), sn.TrainConfig(epochs=2, batch_size=100), fixed=chosen)
+    assert not torch.equal(net.likelihood.log_phi, before)  # the dispersion stays trainable in post-training
 
 
 def test_learned_hyperpriors_train(blobs: Data) -> None:

@@ -193,6 +193,12 @@ class TrainConfig(Settings):
             )
         return self
 
+    @classmethod
+    def from_toml(cls, path: str | Path) -> TrainConfig:
+        """Read the [train] table of a TOML file, or a file that holds nothing else."""
+        found = read_toml(path)
+        return cls(**found.get("train", found))
+
     def epochs_for(self, n: int) -> int:
         """The number of epochs for n rows."""
         return self.epochs or max(50, math.ceil(5000 / math.ceil(n / self.batch_size)))

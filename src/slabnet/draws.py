@@ -317,10 +317,6 @@ class Scope:
             self._kept[layer] = make()
         return self._kept[layer]
 
-    def mask(self, layer: Drawable) -> Mask | None:
-        """The layer's indicators where a selection is fixed."""
-        return self._masks.get(layer)
-
     def used(self, layer: Drawable) -> Tensor:
         """Which weights (not intercepts) of a layer with blocks this draw used."""
         drawn = self.weights(layer)[0]

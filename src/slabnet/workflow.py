@@ -107,7 +107,11 @@ def inspect_file(model: Path, draws: int) -> dict[str, Any]:
     found = {"model": str(model), "version": header["version"], "method": None}
     net = load_model(model)
     assert isinstance(net, Network)
-    return found | {"method": net.method.name} | inspect_network(net, header["about"], draws)
+    if net.method.posterior is None:
+        has = "a method whose weights have a posterior"
+        refuse("inspect", "MODEL", has, f"{net.method.name}, whose weights are plain numbers, all in use")
+    about = header["about"] if net.method.selects else {}
+    return found | {"method": net.method.name} | inspect_network(net, about, draws)
 
 
 def _as_csv(prediction: Prediction) -> str:

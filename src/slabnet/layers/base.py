@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slabnet.checks import check_whole, refuse
 from slabnet.config import Prior, Start
@@ -98,11 +98,6 @@ class SlabLayer(Drawable):
         self.weight.mu.copy_(weight)
         if self.bias is not None and bias is not None:
             self.bias.mu.copy_(bias)
-
-
-def plain_layer(layer: nn.Module) -> bool:
-    """Whether `layer` is torch's own Linear or Conv, whose forward is known (a subclass may do anything)."""
-    return type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 DEFAULT_POSTERIOR = SpikeSlab
