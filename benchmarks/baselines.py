@@ -41,7 +41,7 @@ Not a bound. One number a weight, as cheap as a plain network. Draws differ only
 Choose it as the first thing to compare with.""",
     "ensemble": """Five plain networks from different starts, trained on the same batches; probabilities are averaged. No prior and no bound.
 Five times the cost of one network in training and prediction, and five times its size. Asked for a single network it gives the first member.
-Choose it when cost does not matter: often the best calibrated of the dense methods.""",
+Choose it when cost does not matter.""",
     "deterministic": """A plain network of maximum likelihood. One network, no uncertainty about weights; its probabilities are all there is.
 Choose it to see what the others add.""",
 }

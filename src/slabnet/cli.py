@@ -64,7 +64,8 @@ def demo(
     if json:
         print(json_module.dumps(found.to_dict()))
         return
-    print_rows("digits: 1 437 training and 360 test images of 8 x 8 pixels", found.rows)
+    trained, tested = len(found.split.train[1]), len(found.split.test[1])
+    print_rows(f"digits: {trained} training and {tested} test images of 8 x 8 pixels", found.rows)
     total, chosen = found.chosen.total, found.chosen
     reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
     print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({total.median:.2%}); {reached}.")

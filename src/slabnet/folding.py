@@ -54,8 +54,7 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
         if isinstance(part, _ConvNd) and any(part.edges):  # a constant map is not constant at the border
             kept = kept | (edges & (sent != 0))
             sent = torch.zeros_like(sent)
-        own = part.bias.mu * mask[1] if part.bias is not None and len(mask) > 1 else torch.zeros_like(weight[:, 0, ...])
-        own = own if own.ndim == 1 else own.flatten(1)[:, 0] * 0
+        own = weight.new_zeros(len(weight)) if part.bias is None else part.bias.mu * mask[1]
         whole = own + _constant_part(part, weight, sent)
         masks[name] = _finish(folded.get_submodule(name) if name else folded, part, mask, kept, whole, name)
         constants = whole.masked_fill(kept.any(1), float("nan"))

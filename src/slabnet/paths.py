@@ -134,14 +134,19 @@ def cheapest_path(net: nn.Module, masks: Mapping[str, Mask], output: int | None 
 def unit_edges(layer: SlabLayer, mask: Tensor) -> Tensor:
     """(outputs, inputs): whether any kernel position joins the two; groups are blocks on the diagonal."""
     joined = mask.flatten(2).any(2) if mask.ndim > 2 else mask
-    groups = getattr(layer, "groups", 1)
+    return _block_diagonal(layer, joined, False)
+
+
+def _block_diagonal(layer: SlabLayer, by_group: Tensor, elsewhere: float) -> Tensor:
+    """(outputs, inputs / groups) as (outputs, inputs): each group reads its own inputs."""
+    groups = int(getattr(layer, "groups", 1))
     if groups == 1:
-        return joined
-    rows, columns = joined.shape[0] // groups, joined.shape[1]
-    full = torch.zeros(joined.shape[0], columns * groups, dtype=torch.bool, device=joined.device)
+        return by_group
+    rows, columns = by_group.shape[0] // groups, by_group.shape[1]
+    full = torch.full((by_group.shape[0], columns * groups), elsewhere, dtype=by_group.dtype, device=by_group.device)
     for group in range(groups):
         here = slice(group * rows, (group + 1) * rows)
-        full[here, group * columns : (group + 1) * columns] = joined[here]
+        full[here, group * columns : (group + 1) * columns] = by_group[here]
     return full
 
 
@@ -201,16 +206,7 @@ def _prices(layer: SlabLayer, mask: Tensor) -> Tensor:
 def _unit_prices(layer: SlabLayer, mask: Tensor) -> Tensor:
     """(outputs, inputs): the cheapest kernel position between two units."""
     price = _prices(layer, mask)
-    price = price.flatten(2).amin(2) if price.ndim > 2 else price
-    groups = int(getattr(layer, "groups", 1))
-    if groups == 1:
-        return price
-    rows, columns = price.shape[0] // groups, price.shape[1]
-    full = torch.full((price.shape[0], columns * groups), float("inf"))
-    for group in range(groups):
-        here = slice(group * rows, (group + 1) * rows)
-        full[here, group * columns : (group + 1) * columns] = price[here]
-    return full
+    return _block_diagonal(layer, price.flatten(2).amin(2) if price.ndim > 2 else price, float("inf"))
 
 
 def _single(layer: SlabLayer, mask: Tensor, output: int, source: int) -> Tensor:
