@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
 from slabnet.layers import SlabLayer
 from slabnet.posteriors import Gaussian
+from slabnet.scopes import drawable_layers
 
 
 class Residual(nn.Module):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import slabnet as sn
-from slabnet.draws import Draw, drawable_layers, scope_of
 from slabnet.layers import SlabLayer
 from slabnet.posteriors import Gaussian, SpikeSlab
+from slabnet.scopes import Draw, drawable_layers, scope_of
 
 TRAINING: list[Draw] = [sn.local, sn.relaxed(0.5), sn.straight_through(0.5), sn.score]
 PREDICTION: list[Draw] = [sn.exact, sn.median, sn.median_drawn, sn.mean]

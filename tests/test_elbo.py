@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slabnet as sn
-from slabnet.draws import Draw, drawable_layers
 from slabnet.elbo import RunningMean, elbo
+from slabnet.scopes import Draw, drawable_layers
 
 
 @pytest.mark.parametrize(("samples", "baseline"), [(1, None), (1, RunningMean()), (4, None)])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
+from slabnet.scopes import drawable_layers
 from slabnet.select import describe
 
 

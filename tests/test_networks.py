@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
 from slabnet.networks import build_network
+from slabnet.scopes import drawable_layers
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=5), rows=st.integers(1, 4), seed=st.integers(0, 99))

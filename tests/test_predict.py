@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.draws import Draw
 from slabnet.noise import keyed_generator
+from slabnet.scopes import Draw
 
 X = torch.randn(37, 5, generator=torch.Generator().manual_seed(0))
 

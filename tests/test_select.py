@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
 from slabnet.paths import find_paths
+from slabnet.scopes import drawable_layers
 from slabnet.select import describe, threshold_model
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import slabnet as sn
-from slabnet.draws import drawable_layers
+from slabnet.scopes import drawable_layers
 
 Data = tuple[torch.Tensor, torch.Tensor]
 QUICK = sn.TrainConfig(epochs=3, batch_size=50)

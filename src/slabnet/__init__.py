@@ -23,18 +23,7 @@ if TYPE_CHECKING:
     from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
     from slabnet.criteria import criterion_model, dic, fic, waic
-    from slabnet.draws import (
-        drawing,
-        exact,
-        fixed,
-        local,
-        mean,
-        median,
-        median_drawn,
-        relaxed,
-        score,
-        straight_through,
-    )
+    from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.elbo import RunningMean, elbo, kl
     from slabnet.folding import path_model
     from slabnet.inspection import inspect_network
@@ -57,6 +46,7 @@ if TYPE_CHECKING:
     from slabnet.predict import predict
     from slabnet.pruning import prune
     from slabnet.records import Densities, Epoch, History, Prediction, Selection
+    from slabnet.scopes import drawing, mean
     from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
     from slabnet.train import fit
@@ -69,18 +59,7 @@ _WHERE = {
     "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
     "criteria": ["criterion_model", "dic", "fic", "waic"],
-    "draws": [
-        "drawing",
-        "exact",
-        "fixed",
-        "local",
-        "mean",
-        "median",
-        "median_drawn",
-        "relaxed",
-        "score",
-        "straight_through",
-    ],
+    "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "elbo": ["RunningMean", "elbo", "kl"],
     "folding": ["path_model"],
     "inspection": ["inspect_network"],
@@ -103,6 +82,7 @@ _WHERE = {
     "predict": ["predict"],
     "pruning": ["prune"],
     "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
+    "scopes": ["drawing", "mean"],
     "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],
     "train": ["fit"],

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.draws import drawable_layers
 from slabnet.layers import SlabLayer
+from slabnet.scopes import drawable_layers
 
 MOVED = 0.02  # a change of alpha that counts
 WINDOW = 5  # epochs over which a change is looked for

@@ -12,11 +12,11 @@ from torch import nn
 
 from slabnet.checks import refuse
 from slabnet.config import Prior, Start
-from slabnet.draws import Drawable
 from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.posteriors import Posterior, SpikeSlab
 from slabnet.priors import layer_prior
+from slabnet.scopes import Drawable
 
 logger = logging.getLogger("slabnet")
 

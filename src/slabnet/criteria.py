@@ -19,10 +19,11 @@ from slabnet.batches import Prepare
 from slabnet.checks import check_choice, check_whole, refuse
 from slabnet.config import TrainConfig
 from slabnet.devices import device_of
-from slabnet.draws import Mask, drawing, exact, fixed, mean
+from slabnet.draws import exact, fixed
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.records import Selection
+from slabnet.scopes import Mask, drawing, mean
 from slabnet.select import InfeasibleModel, describe, median_model, slab_layers
 from slabnet.train import fit
 

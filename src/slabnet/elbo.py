@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import check_choice, check_whole, refuse
-from slabnet.draws import Draw, Drawable, Fixed, Scope, Score, drawable_layers, drawing, local, mean
+from slabnet.draws import Fixed, Score, local
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator
+from slabnet.scopes import Draw, Drawable, Layers, Scope, drawable_layers, drawing, mean
 
 
 class Terms(NamedTuple):
@@ -68,11 +69,13 @@ def elbo(
     kl: Literal["exact", "sampled"] = "exact",
     kl_weight: float = 1.0,
     baseline: RunningMean | None = None,
+    layers: Layers | None = None,
 ) -> Terms:
     """Estimate the bound from a batch of N of n rows with `samples` joint draws (eq. estloss).
 
     kl_weight: what the divergence will be multiplied with; it matters here only where a sampled divergence is part
-    of the signal of the score. seed: pass a generator in a loop; a number gives the same noise every time.
+    of the signal of the score. layers: what `drawable_layers(net)` gives, where a loop has it already.
+    seed: pass a generator in a loop; a number gives the same noise every time.
 
     With the `score` draw the term `score` must be added to what is maximised: it has value zero, and the
     gradient (f_m - c_m) * d log q(gamma_m). The control variate c_m is the mean of f over the other draws
@@ -88,23 +91,23 @@ def elbo(
         refuse("elbo", "n", f"at least the size of the batch, {len(x)}", n)
     if len(x) == 0:
         refuse("elbo", "x", "at least one row", f"shape {tuple(x.shape)}")
-    layers = list(drawable_layers(net).values())
-    sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(layer.closed_form for layer in layers))
+    found = drawable_layers(net) if layers is None else layers
+    parts = list(found.values())
+    sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(part.closed_form for part in parts))
     if isinstance(seed, int):
         seed = keyed_generator(seed, device=x.device)
     scaled, divergences, log_qs = [], [], []
     for m in range(samples):
-        with drawing(net, draw, seed, index=m) as scope:
+        with drawing(found, draw, seed, m, kl) as scope:
             output = net(x)
-            scaled.append(likelihood.log_prob(output, y).sum() * (n / len(x)))
+            scaled.append(likelihood.total(output, y) * (n / len(x)))
             if sampled or m == 0:
-                divergence = _divergence(scope, layers, kl, sampled).to(scaled[0].device)
-                divergences.append(divergence + likelihood.kl().to(scaled[0].device))
+                divergence = _divergence(scope, parts, kl, sampled).to(scaled[0].device)
+                divergences.append(divergence + likelihood.kl().to(divergence) if likelihood.learns else divergence)
             if _by_score(draw):
                 log_qs.append(scope.log_q_gamma().to(scaled[0].device))
-    log_likelihood = torch.stack(scaled).mean()
-    divergence = torch.stack(divergences).mean()
-    score = torch.zeros_like(log_likelihood)
+    log_likelihood, divergence = _mean(scaled), _mean(divergences)
+    score = log_likelihood.new_zeros(())
     if log_qs:
         signals = torch.stack(scaled).detach() - (kl_weight * torch.stack(divergences).detach() if sampled else 0.0)
         surrogate = (_centred(signals, baseline) * torch.stack(log_qs)).mean()
@@ -135,8 +138,14 @@ def _centred(signals: Tensor, baseline: RunningMean | None) -> Tensor:
     return signals - before
 
 
+def _mean(values: list[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(values).mean()
+
+
 def _total(terms: list[Tensor]) -> Tensor:
     if not terms:
         return torch.zeros(())
-    device = terms[0].device
-    return torch.stack([term.to(device) for term in terms]).sum()
+    total, *others = terms
+    for term in others:
+        total = total + term.to(total.device)
+    return total

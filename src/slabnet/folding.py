@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import refuse
-from slabnet.draws import Mask
 from slabnet.layers import SlabLayer
 from slabnet.layers.conv import _ConvNd
 from slabnet.networks import Network
 from slabnet.paths import ELEMENTWISE, _flat, _per_weight, chain_of, unit_edges
 from slabnet.records import Selection
+from slabnet.scopes import Mask
 from slabnet.select import describe
 
 

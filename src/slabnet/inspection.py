@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import one_line
-from slabnet.draws import drawing, exact
+from slabnet.draws import exact
 from slabnet.noise import keyed_generator
+from slabnet.scopes import drawing
 from slabnet.select import slab_layers, threshold_model
 from slabnet.trust import chosen_inputs
 

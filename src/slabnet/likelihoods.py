@@ -24,6 +24,10 @@ class Likelihood(nn.Module):
         """log p(y_i | output_i), one number a row, in expectation over the dispersion."""
         raise NotImplementedError(f"{type(self).__name__} must give log_prob")
 
+    def total(self, output: Tensor, y: Tensor) -> Tensor:
+        """log p of all rows together."""
+        return self.log_prob(output, y).sum()
+
     def mean(self, output: Tensor) -> Tensor:
         """What is averaged over draws: class probabilities, or the mean response."""
         raise NotImplementedError(f"{type(self).__name__} must give its mean")
@@ -43,6 +47,11 @@ class Likelihood(nn.Module):
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         """`y` in the type and shape that `log_prob` takes, or an error that says what is wrong with it."""
         raise NotImplementedError(f"{type(self).__name__} must check its targets")
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is a dispersion with a posterior of its own."""
+        return False
 
     def kl(self) -> Tensor:
         """KL of q(phi) from its prior; zero where there is no dispersion to learn."""
@@ -64,6 +73,9 @@ class Categorical(Likelihood):
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
         return -F.cross_entropy(output, y, reduction="none")
+
+    def total(self, output: Tensor, y: Tensor) -> Tensor:
+        return -F.cross_entropy(output, y, reduction="sum")
 
     def mean(self, output: Tensor) -> Tensor:
         return torch.softmax(output, dim=-1)
@@ -165,6 +177,10 @@ class Gaussian(Likelihood):
             self.register_buffer("log_phi", torch.full((outputs,), math.log(phi)))
         if phi == "learned":
             self.rho_phi = nn.Parameter(torch.full((outputs,), -2.0))
+
+    @property
+    def learns(self) -> bool:
+        return self.phi == "learned"
 
     @property
     def _half_variance(self) -> Tensor:

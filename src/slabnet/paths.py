@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.baselines import InputNoise
-from slabnet.draws import Mask, drawable_layers
 from slabnet.layers import Linear, SlabLayer
 from slabnet.layers.conv import _ConvNd
 from slabnet.networks import Network
+from slabnet.scopes import Mask, drawable_layers
 
 ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.ELU, nn.Identity, nn.Dropout,

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from slabnet.data import Split
-from slabnet.draws import drawable_layers
 from slabnet.networks import Network
 from slabnet.records import History, Prediction, Selection
+from slabnet.scopes import drawable_layers
 
 POSITIVE, NEGATIVE, QUIET = "#c8553d", "#28587b", "#9a9a9a"
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.config import Start
-from slabnet.kernels import slab_moments
+from slabnet.kernels import noise_like
+from slabnet.kernels.reference import relaxed_indicator
 from slabnet.kl import log_softplus, softplus
-from slabnet.noise import logistic_like, normal_like, uniform_like
 
 PIN = 1e4  # sigmoid(+-1e4) is exactly 1 or 0 in every float type
 
@@ -63,7 +63,8 @@ class Posterior(nn.Module):
         return softplus(self.rho)
 
     def block(self) -> Block:
-        return Block(self.mu, self.rho, self.omega)
+        own = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
+        return Block(own["mu"], own["rho"], own["omega"])  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         return "x".join(str(size) for size in self.mu.shape)
@@ -101,46 +102,36 @@ def pin(block: Block, pinned: Tensor, on: Tensor) -> Block:
     return block._replace(omega=torch.where(pinned, decided, block.omega), pinned=both)
 
 
-def moments(block: Block) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each weight over gamma and beta."""
-    if block.omega is None:
-        return block.mu, softplus(block.rho) ** 2
-    return slab_moments(block.mu, block.rho, block.omega)
-
-
 def draw_mean(block: Block) -> Drawn:
     """The posterior mean alpha*mu (supplement B)."""
     value = block.mu if block.omega is None else torch.sigmoid(block.omega) * block.mu
     return Drawn(value, None, value, None)
 
 
-def draw_median(block: Block, threshold: float, generator: torch.Generator | None) -> Drawn:
-    """gamma = 1 where alpha > threshold; beta drawn, or its mean where there is no generator."""
-    beta, eps = (block.mu, None) if generator is None else _slab(block, generator)
+def draw_median(block: Block, threshold: float, seed: Tensor | None) -> Drawn:
+    """gamma = 1 where alpha > threshold; beta drawn, or its mean where there is no seed."""
+    beta, eps = (block.mu, None) if seed is None else _slab(block, seed)[:2]
     if block.omega is None:
         return Drawn(beta, None, beta, eps)
     gamma = (torch.sigmoid(block.omega) > threshold).to(block.mu.dtype)
     return Drawn(gamma * beta, gamma, beta, eps)
 
 
-def draw_exact(block: Block, generator: torch.Generator) -> Drawn:
+def draw_exact(block: Block, seed: Tensor) -> Drawn:
     """gamma ~ Bernoulli(alpha), beta ~ N(mu, sigma^2): one step of Algorithm 1 or 2."""
-    beta, eps = _slab(block, generator)
+    beta, eps, nu = _slab(block, seed)
     if block.omega is None:
         return Drawn(beta, None, beta, eps)
-    gamma = (uniform_like(block.mu, generator) < torch.sigmoid(block.omega)).to(block.mu.dtype)
+    gamma = (nu < torch.sigmoid(block.omega)).to(block.mu.dtype)
     return Drawn(gamma * beta, gamma, beta, eps)
 
 
-def draw_relaxed(block: Block, delta: float, hard: bool, generator: torch.Generator) -> Drawn:
+def draw_relaxed(block: Block, delta: float, hard: bool, seed: Tensor) -> Drawn:
     """gamma = sigmoid((omega - logit(nu)) / delta) (Prop. 2); `hard` rounds it in the forward pass only."""
-    beta, eps = _slab(block, generator)
+    beta, eps, nu = _slab(block, seed)
     if block.omega is None:
         return Drawn(beta, None, beta, eps)
-    logit = block.omega - logistic_like(block.mu, generator)
-    gamma = torch.sigmoid(logit / delta)
-    if hard:
-        gamma = (logit > 0).to(gamma.dtype) + (gamma - gamma.detach())
+    gamma = relaxed_indicator(block.omega, nu, delta, hard)
     return Drawn(gamma * beta, gamma, beta, eps)
 
 
@@ -161,6 +152,6 @@ def log_q_beta(block: Block, eps: Tensor) -> Tensor:
 _LOG_2PI = 1.8378770664093453
 
 
-def _slab(block: Block, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    eps = normal_like(block.mu, generator)
-    return block.mu + softplus(block.rho) * eps, eps
+def _slab(block: Block, seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    eps, nu = noise_like(block.mu, seed)
+    return block.mu + softplus(block.rho) * eps, eps, nu

@@ -12,10 +12,11 @@ from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
 from slabnet.checks import check_number, check_whole, refuse
 from slabnet.devices import device_of
-from slabnet.draws import Draw, Scope, drawable_layers, drawing, exact, members_of
+from slabnet.draws import exact
 from slabnet.likelihoods import Gaussian, Likelihood
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.records import Prediction
+from slabnet.scopes import Draw, Scope, drawable_layers, drawing, members_of
 
 BUFFER = 4_000_000  # numbers held at once for intervals, however many draws and rows there are
 BISECTIONS = 50

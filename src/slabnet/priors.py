@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from slabnet.checks import refuse
 from slabnet.config import Beta, Prior
-from slabnet.kernels import mixture_bump, slab_kl
+from slabnet.kernels import draw_layer, local_linear, mixture_bump, slab_moments
+from slabnet.kernels.reference import slab_kl
+from slabnet.kernels.switch import Divergence, Parts
 from slabnet.kl import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
 from slabnet.methods import ScaleMixture
 from slabnet.posteriors import Block, Drawn, log_q_beta, log_q_gamma
@@ -51,7 +53,9 @@ class LayerPrior(nn.Module):
     ) -> None:
         super().__init__()
         self.psi, self.slab = psi, slab
+        self.learns_psi = isinstance(psi, Beta)
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
+        self._constants: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
         logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
         self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
         self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
@@ -72,7 +76,19 @@ class LayerPrior(nn.Module):
         return math.exp(self._log_scale if self.log_sigma_beta is None else float(self.log_sigma_beta.detach()))
 
     def _log_sigma_beta(self, like: Tensor) -> Tensor:
-        return like.new_tensor(self._log_scale) if self.log_sigma_beta is None else self.log_sigma_beta
+        return self._constant(self._log_scale, like) if self.log_sigma_beta is None else self.log_sigma_beta
+
+    def _log_psi(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        assert not isinstance(self.psi, Beta)
+        return self._constant(math.log(self.psi), like), self._constant(math.log1p(-self.psi), like)
+
+    def _constant(self, value: float, like: Tensor) -> Tensor:
+        """A number as a tensor, made once: a training step asks for it in every layer."""
+        key = (value, like.dtype, like.device)
+        if key not in self._constants:
+            with torch.inference_mode(False):  # a tensor made in inference mode could not be used in training
+                self._constants[key] = torch.tensor(value, dtype=like.dtype, device=like.device)
+        return self._constants[key]
 
     @property
     def closed_form(self) -> bool:
@@ -84,10 +100,45 @@ class LayerPrior(nn.Module):
         log_psi, log_not_psi = self._inclusion(blocks)[0][0]
         return torch.sigmoid(log_psi - log_not_psi)
 
+    def parts(self, blocks: Sequence[Block]) -> tuple[list[Parts], Tensor | None]:
+        """What the passes take of each block and of this prior, and the price of a learned psi."""
+        mu = blocks[0].mu
+        log_s = self._log_sigma_beta(mu)
+        if not self.learns_psi and self.log_input_psi is None and all(b.pinned is None for b in blocks):
+            log_psi, log_not_psi = self._log_psi(mu)  # the usual case: one number for all
+            return [(b.mu, b.rho, b.omega, log_psi, log_not_psi, log_s) for b in blocks], None
+        logs, extra = self._inclusion(blocks)
+        return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
+
+    def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
+        """Mean and variance of each block's weights, and the divergence, which costs nothing more in closed form."""
+        if not self.closed_form:
+            zero = blocks[0].mu.new_zeros(())
+            return [slab_moments(b.mu, b.rho, b.omega, zero, zero, zero)[:2] for b in blocks], None
+        parts, extra = self.parts(blocks)
+        found = [slab_moments(*part) for part in parts]
+        return [(mean, variance) for mean, variance, _ in found], _sum(extra, [kl for *_, kl in found])
+
+    def local_linear(self, blocks: Sequence[Block], x: Tensor, seed: Tensor) -> tuple[Tensor, Tensor] | None:
+        """A linear layer under local reparametrisation and its divergence in one go, where there is such a pass."""
+        if not self.closed_form:
+            return None
+        parts, extra = self.parts(blocks)
+        found = local_linear(x, parts, seed)
+        return None if found is None else (found[0], _sum(extra, [found[1]]))
+
+    def draw(
+        self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
+    ) -> tuple[list[Tensor], Tensor]:
+        """A relaxed or straight-through draw of each block's weights, and the divergence in the same pass."""
+        parts, extra = self.parts(blocks)
+        values, prices = draw_layer(parts, seeds, delta, hard, kl)
+        return values, _sum(extra, prices)
+
     def kl(self, blocks: Sequence[Block]) -> Tensor:
         """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
         logs, extra = self._inclusion(blocks)
-        total = extra
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
         for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
             total = total + self._block_kl(block, log_psi, log_not_psi)
         return total
@@ -95,7 +146,7 @@ class LayerPrior(nn.Module):
     def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
         """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""
         logs, extra = self._inclusion(blocks)
-        total = extra
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
         for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
             assert one.eps is not None
             slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
@@ -143,15 +194,15 @@ class LayerPrior(nn.Module):
         from_wide = kl_normal(block.mu, log_sigma, torch.full_like(log_sigma, 0.5 * math.log(wide)))
         return from_wide - math.log(shares[0]) - bump
 
-    def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
         """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""
         mu = blocks[0].mu
-        extra = mu.new_zeros(())
+        extra = None
         if isinstance(self.psi, Beta):
             own = blocks if self.log_input_psi is None else blocks[1:]  # what this psi is the chance of
             log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
         else:
-            log_psi, log_not_psi = mu.new_tensor(math.log(self.psi)), mu.new_tensor(math.log1p(-self.psi))
+            log_psi, log_not_psi = self._log_psi(mu)
         logs = []
         for position, block in enumerate(blocks):
             on, off = log_psi, log_not_psi
@@ -161,6 +212,13 @@ class LayerPrior(nn.Module):
                 on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
             logs.append((on, off))
         return logs, extra
+
+
+def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
+    total = terms[0] if extra is None else extra + terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
 
 
 def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:

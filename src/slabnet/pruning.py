@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from slabnet.baselines import Horseshoe
 from slabnet.checks import check_number, refuse
-from slabnet.draws import Mask
 from slabnet.records import Selection
+from slabnet.scopes import Mask
 from slabnet.select import describe, slab_layers
 
 SEPARATED = 0.8  # a uniform histogram split in the middle explains 0.75 of its variance

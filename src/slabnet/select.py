@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import SlabnetError, check_choice, check_number, check_whole, refuse
-from slabnet.draws import Mask, drawable_layers
 from slabnet.layers import SlabLayer
 from slabnet.paths import cheapest_path, find_paths
 from slabnet.records import Densities, Selection
+from slabnet.scopes import Mask, drawable_layers
 
 Infeasible = Literal["raise", "lower", "path", "allow"]
 WAYS_OUT = ("raise", "lower", "path", "allow")

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
-from slabnet.draws import Mask
 from slabnet.files import check_writable, write_atomically
 from slabnet.layers import SlabLayer
 from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.networks import Network, build_network
 from slabnet.records import Selection
+from slabnet.scopes import Mask
 from slabnet.select import describe, slab_layers
 from slabnet.version import __version__
 

@@ -17,16 +17,17 @@ from slabnet.checks import SlabnetError, TrainingDiverged, check_choice, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
 from slabnet.devices import device_of, pick_device, pick_dtype
-from slabnet.draws import Draw, Fixed, drawing, mean, members_of, named_draw
+from slabnet.draws import Fixed, named_draw
 from slabnet.elbo import RunningMean, Terms, elbo
 from slabnet.likelihoods import Likelihood
 from slabnet.networks import Network
 from slabnet.noise import Seed, keyed_generator, seed_number
+from slabnet.optimiser import make_optimiser
 from slabnet.progress import Show, Watch
 from slabnet.records import Epoch, History, Selection
+from slabnet.scopes import Draw, drawable_layers, drawing, mean, members_of
 
 CHECK_EVERY = 50  # steps between two looks at whether the loss is finite: looking would stall a GPU
-HYPER_SPEED = 10.0  # step size of a learned sigma_beta, as a multiple of lr
 OnEpoch = Callable[[Epoch], None]
 
 
@@ -109,8 +110,9 @@ class _Run:
         attach_likelihood(net, self.likelihood.to(self.device, dtype))
         self.epochs = config.epochs_for(self.data.n)
         self.ramp = 0 if fixed is not None else config.ramp_for(self.epochs)
-        self.optimiser = _optimiser(net, self.likelihood, config, omega=fixed is None)
+        self.optimiser = make_optimiser(net, self.likelihood, config, omega=fixed is None)
         self.baseline = RunningMean()
+        self.layers = drawable_layers(net)
         self.tracker = AlphaTracker(net)
         self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
         self.rows = self.steps = 0
@@ -191,6 +193,7 @@ class _Run:
                 kl=self.config.kl,
                 kl_weight=self._kl_weight(),
                 baseline=self.baseline,
+                layers=self.layers,
             )
             loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
             self.optimiser.zero_grad(set_to_none=True)
@@ -325,26 +328,6 @@ def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | No
     if not isinstance(fixed, Selection):
         refuse("fit", "fixed", 'a Selection, "alpha" or None', fixed)
     return Fixed(fixed.masks, draw)
-
-
-def _optimiser(net: nn.Module, likelihood: Likelihood, config: TrainConfig, omega: bool) -> torch.optim.Adam:
-    """Adam with a step size of its own for omega (sec. 4), and for a learned sigma_beta."""
-    groups: dict[str, list[nn.Parameter]] = {"weights": [], "omega": [], "hyper": []}
-    for name, parameter in [*net.named_parameters(), *likelihood.named_parameters()]:
-        kind = {"omega": "omega", "logit_rate": "omega", "log_sigma_beta": "hyper"}.get(
-            name.rpartition(".")[2], "weights"
-        )
-        if parameter.requires_grad and not any(parameter is p for p in groups[kind]):
-            groups[kind].append(parameter)
-    if not omega:
-        groups["omega"] = []
-    rates = {"weights": config.lr, "omega": config.omega_lr, "hyper": config.lr * HYPER_SPEED}
-    settings = [
-        {"params": parameters, "lr": rates[kind], "base": rates[kind], "name": kind}
-        for kind, parameters in groups.items()
-        if parameters
-    ]
-    return torch.optim.Adam(settings, fused=True)
 
 
 def _detached(terms: Terms) -> list[Tensor]:

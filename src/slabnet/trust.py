@@ -14,9 +14,10 @@ from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
 from slabnet.checks import check_whole, refuse
 from slabnet.devices import device_of
-from slabnet.draws import drawing, exact
+from slabnet.draws import exact
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.records import Selection
+from slabnet.scopes import drawing
 from slabnet.select import slab_layers, threshold_model
 
 

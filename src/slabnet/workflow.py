@@ -11,7 +11,7 @@ from typing import Any
 from slabnet.checks import refuse
 from slabnet.config import Recipe
 from slabnet.data import load
-from slabnet.draws import Draw, drawable_layers, exact, fixed
+from slabnet.draws import exact, fixed
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
 from slabnet.inspection import inspect_network
@@ -19,6 +19,7 @@ from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likeliho
 from slabnet.networks import Network, mlp
 from slabnet.predict import predict
 from slabnet.records import History, Prediction
+from slabnet.scopes import Draw, drawable_layers
 from slabnet.select import threshold_model
 from slabnet.store import load as load_model
 from slabnet.store import load_selection, read_header, save

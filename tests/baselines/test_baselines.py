@@ -11,9 +11,9 @@ from torch import nn
 
 import slabnet as sn
 from slabnet.baselines import ConcreteDropout, Horseshoe, MCDropout
-from slabnet.draws import Scope
 from slabnet.kl import kl_lognormal_gamma
 from slabnet.pruning import two_modes
+from slabnet.scopes import Scope
 
 STILL = Scope(sn.mean, None)
 

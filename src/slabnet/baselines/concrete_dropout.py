@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from slabnet.baselines.inputs import InputNoise, columns, inner_weight
 from slabnet.checks import check_number
-from slabnet.draws import Scope
 from slabnet.noise import logistic_like, uniform_like
+from slabnet.scopes import Scope
 
 
 class ConcreteDropout(InputNoise):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import check_whole
-from slabnet.draws import Drawable, Scope, scope_of
+from slabnet.scopes import Drawable, Scope, scope_of
 
 
 class Ensemble(Drawable):

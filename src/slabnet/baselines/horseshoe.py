@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from slabnet.baselines.inputs import InputNoise
 from slabnet.checks import check_number
-from slabnet.draws import Scope
 from slabnet.kl import kl_lognormal_gamma, kl_lognormal_inverse_gamma, log_softplus, softplus
 from slabnet.layers import SlabLayer
 from slabnet.noise import normal_like
+from slabnet.scopes import Scope
 
 START_SD = 0.1  # of the logarithm of each factor
 

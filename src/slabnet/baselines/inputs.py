@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from slabnet.draws import Drawable, Scope, scope_of
+from slabnet.scopes import Drawable, Scope, scope_of
 
 
 class InputNoise(Drawable):

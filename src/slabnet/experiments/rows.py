@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from slabnet.draws import Draw, exact, fixed, mean
+from slabnet.draws import exact, fixed
 from slabnet.metrics import accuracy, accuracy_with_doubt
 from slabnet.predict import predict
 from slabnet.records import Selection
+from slabnet.scopes import Draw, mean
 
 DOUBT = 0.95
 

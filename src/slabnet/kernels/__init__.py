@@ -1,10 +1,23 @@
-"""The two passes over the weights that every training step makes: moments, and the divergence.
+"""The passes over the weights that every training step makes: moments or a draw, with the divergence.
 
-`reference.py` is the readable version in torch; the gradients are written out (see its docstrings),
-which saves the graph of a dozen element-wise operations per weight.
+`kernels.c` makes them in one loop per direction, called by `native.py` and registered with torch in `operators.py`;
+`layer.py` joins them for a whole layer;
+`reference.py` is the readable version in torch and `philox.py` the random numbers; `switch.py` picks one.
 """
 
 from slabnet.kernels.mixture import mixture_bump
-from slabnet.kernels.reference import slab_kl, slab_moments
+from slabnet.kernels.native import passes, variant
+from slabnet.kernels.switch import draw_layer, local_draw, local_linear, next_seed, noise_like, slab_draw, slab_moments
 
-__all__ = ["mixture_bump", "slab_kl", "slab_moments"]
+__all__ = [
+    "draw_layer",
+    "local_draw",
+    "local_linear",
+    "mixture_bump",
+    "next_seed",
+    "noise_like",
+    "passes",
+    "slab_draw",
+    "slab_moments",
+    "variant",
+]

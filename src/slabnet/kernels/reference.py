@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from slabnet.kernels import native, philox
 from slabnet.kl import kl_bernoulli, kl_normal, log_softplus, softplus
 
 
@@ -80,3 +82,75 @@ def slab_kl(
     """
     value: Tensor = _SlabKL.apply(mu, rho, omega, log_psi, log_not_psi, log_sigma_beta)  # type: ignore[no-untyped-call]
     return value
+
+
+def moments(
+    mu: Tensor, rho: Tensor, omega: Tensor | None, log_psi: Tensor, log_not_psi: Tensor, log_s: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of each weight, and the divergence of them all; without `omega` every weight is in."""
+    if omega is None:
+        return mu, softplus(rho) ** 2, kl_normal(mu, log_softplus(rho), log_s).sum()
+    mean, variance = slab_moments(mu, rho, omega)
+    return mean, variance, slab_kl(mu, rho, omega, log_psi, log_not_psi, log_s)
+
+
+def draw(
+    mu: Tensor,
+    rho: Tensor,
+    omega: Tensor | None,
+    log_psi: Tensor,
+    log_not_psi: Tensor,
+    log_s: Tensor,
+    seed: Tensor,
+    delta: float,
+    hard: bool,
+    sampled: bool,
+) -> tuple[Tensor, Tensor]:
+    """A draw of each weight, gamma relaxed (Prop. 2) or straight-through, and the divergence of them all.
+
+    The divergence is the closed form, or log q - log p at the very gamma and beta that were drawn (eq. estloss).
+    """
+    eps, nu = noise_like(mu, seed)
+    beta = mu + softplus(rho) * eps
+    gamma = None if omega is None else relaxed_indicator(omega, nu, delta, hard)
+    value = beta if gamma is None else gamma * beta
+    if not sampled and omega is not None:
+        return value, slab_kl(mu, rho, omega, log_psi, log_not_psi, log_s)
+    if not sampled:
+        return value, kl_normal(mu, log_softplus(rho), log_s).sum()
+    slab = 0.5 * ((beta * torch.exp(-log_s)) ** 2 - eps * eps) - log_softplus(rho) + log_s
+    if gamma is None or omega is None:
+        return value, slab.sum()
+    on, off = F.logsigmoid(omega) - log_psi + slab, F.logsigmoid(-omega) - log_not_psi
+    return value, (gamma * on + (1 - gamma) * off).sum()
+
+
+def relaxed_indicator(omega: Tensor, nu: Tensor, delta: float, hard: bool) -> Tensor:
+    """gamma = sigmoid((omega - logit(nu)) / delta) (Prop. 2); `hard` rounds it in the forward pass only."""
+    gamma = torch.sigmoid((omega - torch.logit(nu)) / delta)
+    if not hard:
+        return gamma
+    return (gamma > 0.5).to(gamma.dtype) + (gamma - gamma.detach())
+
+
+def noise_like(like: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+    """Normals and uniforms for a block of weights, in its shape."""
+    eps, nu = noise(seed, 1, like.numel(), 0, like.dtype)
+    return eps.reshape(like.shape), nu.reshape(like.shape)
+
+
+def noise(seed: Tensor, rows: int, units: int, first_row: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Standard normals, and uniforms strictly inside (0, 1), each of shape (rows, units)."""
+    counters = philox.counters_for(units)
+    if native.on_cpu(seed) and not torch.compiler.is_compiling():
+        u = torch.empty(4, rows, counters)
+        native.call("uniforms", rows, counters, first_row, seed, u)
+        return philox.from_uniforms(u.to(dtype), units)
+    return philox.from_uniforms(philox.uniforms(seed, rows, counters, first_row, dtype), units)
+
+
+def local(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int, floor: float) -> Tensor:
+    """mean + sqrt(variance) * eps, one eps for each pre-activation; the root of zero has no gradient, hence a floor."""
+    rows = len(mean) if mean.ndim > 1 else 1
+    eps, _ = noise(seed, rows, mean.numel() // max(rows, 1), first_row, mean.dtype)
+    return mean + variance.clamp_min(floor).sqrt() * eps.reshape(mean.shape)

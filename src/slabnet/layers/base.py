@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from slabnet.checks import check_whole, refuse
 from slabnet.config import Prior, Start
-from slabnet.draws import Drawable, Scope, scope_of
+from slabnet.kernels.switch import Divergence
 from slabnet.noise import Seed, keyed_generator, seed_number
 from slabnet.posteriors import Block, Posterior, SpikeSlab, pin
 from slabnet.priors import LayerPrior, layer_prior
+from slabnet.scopes import Drawable, Scope, scope_of
 
 
 class SlabLayer(Drawable):
@@ -60,10 +62,10 @@ class SlabLayer(Drawable):
 
     def blocks(self) -> tuple[Block, ...]:
         """The weight, and the intercept where there is one; forced inputs have their indicators decided."""
-        weight = self.weight.block()
-        if self.prior.pinned is not None:
-            weight = pin(weight, self.prior.pinned != 0, self.prior.pinned > 0)
-        return (weight,) if self.bias is None else (weight, self.bias.block())
+        weight, bias, pinned = self.weight.block(), self.bias, self.prior.pinned
+        if pinned is not None:
+            weight = pin(weight, pinned != 0, pinned > 0)
+        return (weight,) if bias is None else (weight, bias.block())
 
     @property
     def alpha(self) -> Tensor:
@@ -77,9 +79,24 @@ class SlabLayer(Drawable):
 
     def divergence(self, scope: Scope, sampled: bool) -> Tensor:
         """KL of this layer as a pass sees it: with a fixed selection only the weights that are in it count."""
+        known = scope.kl(self, "sampled" if sampled else "exact")
+        if known is not None:
+            return known
         if sampled:  # log q - log p at what the pass drew (eq. estloss)
             return self.prior.sampled_kl(scope.blocks(self), scope.weights(self))
         return self.prior.kl(scope.blocks(self))
+
+    def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
+        return self.prior.moments(blocks)
+
+    def draw_relaxed(
+        self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
+    ) -> tuple[list[Tensor], Tensor] | None:
+        return self.prior.draw(blocks, seeds, delta, hard, kl) if self.closed_form else None
+
+    def drawn_parameters(self) -> Iterable[Tensor]:
+        parts = [self._modules.get("weight"), self._modules.get("bias")]  # by name: torch looks attributes up slowly
+        return [p for part in parts if part is not None for p in part._parameters.values() if p is not None]
 
     def used(self, scope: Scope) -> Tensor:
         return scope.used(self)

@@ -10,6 +10,7 @@ from slabnet.layers.base import DEFAULT_POSTERIOR, SlabLayer
 from slabnet.noise import Seed
 from slabnet.posteriors import Posterior
 from slabnet.priors import LayerPrior
+from slabnet.scopes import Scope
 
 
 class Linear(SlabLayer):
@@ -37,6 +38,13 @@ class Linear(SlabLayer):
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
+
+    def local(self, x: Tensor, scope: Scope) -> Tensor:
+        found = self.prior.local_linear(scope.blocks(self), x, scope.seed())
+        if found is None:
+            return super().local(x, scope)
+        scope.note_kl(self, found[1])
+        return found[0]
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

@@ -1,0 +1,165 @@
+"""What a layer does as one node of the graph, on the compiled passes: fewer calls, fewer buffers, the same numbers.
+
+`LocalLinear` is moments, two products and a draw, one after the other; the weights' means and variances lie side by
+side, so that both products are one batched product in each direction, and intercepts and noise join in one pass.
+`DrawLayer` draws weight and intercept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from slabnet.kernels.native import run
+
+FLOAT = 4  # bytes
+
+
+class LocalLinear(torch.autograd.Function):
+    """(x, log_s, weight's mu, rho, omega, intercept's mu, rho, omega; then what has no gradient: `constants`)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        log_s: Tensor,
+        mu: Tensor,
+        rho: Tensor,
+        omega: Tensor | None,
+        b_mu: Tensor | None,
+        b_rho: Tensor | None,
+        b_omega: Tensor | None,
+        constants: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor]:
+        seed, first_row, floor, logs, b_logs = constants
+        rows, (units, inputs) = x.shape[0], mu.shape
+        both = x.new_empty(2, units, inputs)  # means, then variances
+        squares = x.new_empty(2, rows, inputs)  # x, then its squares
+        kl = x.new_empty(())
+        intercept = None if b_mu is None else x.new_empty(2, units)
+        b_mean = _address(intercept)
+        weight = (units * inputs, mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs))
+        bias = (units, b_mean and b_mu.data_ptr(), _address(b_rho), _address(b_omega), *_logs(b_logs))  # type: ignore[union-attr]
+        made = (both.data_ptr(), b_mean, kl.data_ptr(), rows * inputs, x.data_ptr(), squares.data_ptr())
+        run("linear", *weight, *bias, log_s.data_ptr(), *made)
+        out = torch.bmm(squares, both.transpose(1, 2))
+        at = out.data_ptr()
+        b_variance = b_mean and b_mean + FLOAT * units
+        run("local", rows, units, first_row, seed.data_ptr(), floor, b_mean, b_variance, at, at + FLOAT * rows * units)
+        ctx.save_for_backward(squares, both, out, log_s, mu, rho, omega, b_mu, b_rho, b_omega)
+        ctx.logs = logs, b_logs
+        return out[0], kl
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
+        squares, both, out, log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
+        rows, units = given.shape
+        given = given if given.is_contiguous() else given.contiguous()
+        pair, sums, d_s = given.new_empty(2, rows, units), given.new_empty(2, units), given.new_empty(())
+        slope = out.data_ptr() + FLOAT * rows * units
+        run("local_back", rows, units, given.data_ptr(), slope, pair.data_ptr(), sums.data_ptr())
+        g_both = torch.bmm(pair.transpose(1, 2), squares)
+        grads = [None if part is None else torch.empty_like(part) for part in (mu, rho, omega, b_mu, b_rho, b_omega)]
+        weight = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(ctx.logs[0]))
+        bias = (units, _address(b_mu), _address(b_rho), _address(b_omega), *_logs(ctx.logs[1]))
+        taken = (g_both.data_ptr(), sums.data_ptr(), g_kl.data_ptr())
+        run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
+        d_x = None
+        if ctx.needs_input_grad[0]:
+            through = torch.bmm(pair, both)
+            d_x = torch.addcmul(through[0], squares[0], through[1], value=2)
+        return d_x, d_s, *grads, None
+
+
+class DrawLayer(torch.autograd.Function):
+    """(log_s, weight's mu, rho, omega, intercept's mu, rho, omega, constants) to both values and the divergence."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_s: Tensor,
+        mu: Tensor,
+        rho: Tensor,
+        omega: Tensor | None,
+        b_mu: Tensor | None,
+        b_rho: Tensor | None,
+        b_omega: Tensor | None,
+        constants: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        seeds, logs, b_logs, delta, kind, kind_of_kl = constants
+        kl = mu.new_empty(())
+        options = (delta, kind, kind_of_kl)
+        b_kept: tuple[Tensor, Tensor | None, Tensor | None] = (kl, None, None)
+        kept = _draw(0, mu, rho, omega, logs, log_s, seeds[0], options, kl)
+        if b_mu is not None and b_rho is not None:
+            b_kept = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], options, kl)
+        ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega, *kept[1:], *b_kept[1:])
+        ctx.constants = logs, b_logs, options
+        return kept[0], b_kept[0], kl
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: Tensor, b_given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
+        log_s, mu, rho, omega, b_mu, b_rho, b_omega, eps, soft, b_eps, b_soft = ctx.saved_tensors
+        logs, b_logs, options = ctx.constants
+        d_s = mu.new_empty(())
+        d_weight = _draw_back(0, mu, rho, omega, logs, log_s, eps, soft, options, given, g_kl, d_s)
+        d_bias: tuple[Any, ...] = (None, None, None)
+        if b_mu is not None:
+            d_bias = _draw_back(1, b_mu, b_rho, b_omega, b_logs, log_s, b_eps, b_soft, options, b_given, g_kl, d_s)
+        return d_s, *d_weight, *d_bias, None
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _draw(
+    add: int,
+    mu: Tensor,
+    rho: Tensor,
+    omega: Tensor | None,
+    logs: Any,
+    log_s: Tensor,
+    seed: Tensor,
+    options: tuple[float, int, int],
+    kl: Tensor,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    value, eps = torch.empty_like(mu), torch.empty_like(mu)
+    soft = None if omega is None else torch.empty_like(mu)
+    block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
+    made = (value.data_ptr(), eps.data_ptr(), _address(soft), kl.data_ptr())
+    run("draw", add, *block, seed.data_ptr(), *options, *made)
+    return value, eps, soft
+
+
+def _draw_back(
+    add: int,
+    mu: Tensor,
+    rho: Tensor,
+    omega: Tensor | None,
+    logs: Any,
+    log_s: Tensor,
+    eps: Tensor,
+    soft: Tensor | None,
+    options: tuple[float, int, int],
+    given: Tensor,
+    g_kl: Tensor,
+    d_s: Tensor,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    given = given if given.is_contiguous() else given.contiguous()
+    d_mu, d_rho = torch.empty_like(mu), torch.empty_like(mu)
+    d_omega = None if omega is None else torch.empty_like(mu)
+    block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
+    kept = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
+    run("draw_back", add, *block, *kept, d_mu.data_ptr(), d_rho.data_ptr(), _address(d_omega), d_s.data_ptr())
+    return d_mu, d_rho, d_omega
+
+
+def _logs(logs: Any) -> tuple[int, int, int]:
+    """Addresses of log psi and log(1 - psi), and whether there is one for each weight."""
+    return (logs[0].data_ptr(), logs[1].data_ptr(), 0 if logs[0].ndim == 0 else 1) if logs else (0, 0, 0)

@@ -1,0 +1,122 @@
+"""The compiled passes: finding the library, and calling it on data pointers.
+
+The same C file is built once for each instruction set, where a compiler was there when the package was installed.
+The best variant this processor can run is loaded when it is first needed, after torch, whose OpenMP it shares.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from slabnet.checks import check_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Passes = Literal["auto", "torch", "compiled"]
+VARIANTS = {"AVX512": ("avx512", "avx2", "baseline"), "AVX2": ("avx2", "baseline")}
+_WANTED = "SLABNET_KERNELS"  # auto, torch, or the name of a variant
+_passes: ContextVar[Passes] = ContextVar("slabnet_passes", default="auto")
+_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float}
+_SIGNATURES = {
+    "moments": "inpppppipppp",
+    "moments_back": "inpppppipppppppp",
+    "draw": "inpppppippfiipppp",
+    "draw_back": "inpppppipppfiipppppp",
+    "noise": "nnnppp",
+    "uniforms": "nnnpp",
+    "local": "nnnpfpppp",
+    "local_back": "nnpppp",
+    "linear": "npppppinpppppippppnpp",
+    "linear_back": "npppppinpppppippppppppppp",
+}
+
+
+@contextmanager
+def passes(kind: Passes) -> Iterator[None]:
+    """Choose how the passes over the weights are made inside the block.
+
+    "auto": compiled C where it was built and the numbers are float32 on the CPU, else torch.
+    "torch": torch everywhere. "compiled": torch, through `torch.compile`, for accelerators.
+    """
+    check_choice("passes", "kind", kind, get_args(Passes))
+    token = _passes.set(kind)
+    try:
+        yield
+    finally:
+        _passes.reset(token)
+
+
+def chosen() -> Passes:
+    """How the passes are made here."""
+    return _passes.get()
+
+
+def applies(like: Tensor) -> bool:
+    """Whether the C library makes the passes over a block like this one."""
+    return like.dtype == torch.float32 and on_cpu(like)
+
+
+def on_cpu(like: Tensor) -> bool:
+    """Whether the C library may be used where this tensor is."""
+    return like.device.type == "cpu" and chosen() == "auto" and library() is not None
+
+
+def variant() -> str | None:
+    """The instruction set of the library in use, None where the passes are made in torch."""
+    found = library()
+    return None if found is None else found[0]
+
+
+@cache
+def library() -> tuple[str, ctypes.CDLL] | None:
+    """The best variant that was built and that this processor runs, or the one SLABNET_KERNELS names."""
+    wanted = os.environ.get(_WANTED, "auto")
+    check_choice(_WANTED, "value", wanted, ("auto", "torch", "avx512", "avx2", "baseline"))
+    if wanted == "torch":
+        return None
+    able = VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("baseline",))
+    for name in able if wanted == "auto" else (wanted,):
+        path = Path(__file__).with_name(f"kernels.{name}{'.dll' if os.name == 'nt' else '.so'}")
+        if path.exists():
+            return name, _load(path)
+    return None
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(path))
+    del_once = torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps freed memory up to twice the largest block it
+    del del_once  # has seen freed: without this a step's buffers go back to the system and fault in again
+    for name, signature in _SIGNATURES.items():
+        found = getattr(loaded, f"slabnet_{name}")
+        found.argtypes = [_TYPES[letter] for letter in signature] + [ctypes.c_int]
+        found.restype = ctypes.c_int
+    return loaded
+
+
+@cache
+def function(name: str) -> Any:
+    """The C function behind a pass; called with addresses, and the number of threads last."""
+    found = library()
+    assert found is not None
+    return getattr(found[1], f"slabnet_{name}")
+
+
+def call(name: str, *arguments: Tensor | int | float | None) -> None:
+    """Call one of the passes; tensors go by their address, and must be contiguous."""
+    run(name, *[a.data_ptr() if isinstance(a, Tensor) else a for a in arguments])
+
+
+def run(name: str, *arguments: int | float | None) -> None:
+    """Call one of the passes with addresses already taken."""
+    if function(name)(*arguments, torch.get_num_threads()):
+        raise MemoryError(f"no memory for the pass {name}")
