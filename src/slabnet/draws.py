@@ -40,7 +40,7 @@ class Local(Draw):
         return True
 
     def forward(self, layer: Drawable, x: Tensor, scope: Scope) -> Tensor:
-        return layer.local(x, scope)
+        return layer.local(x, scope, scope.seed())
 
 
 @dataclass(frozen=True)

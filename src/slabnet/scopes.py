@@ -61,12 +61,12 @@ class Drawable(nn.Module):
         """Mean and variance of the weights of each block, and the divergence where the same pass gives it."""
         raise NotImplementedError(f"{type(self).__name__} must give its moments")
 
-    def local(self, x: Tensor, scope: Scope) -> Tensor:
+    def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
         """The layer's pre-activation under local reparametrisation: one normal for each."""
         weight, *bias = scope.moments(self)
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)
-        return local_draw(mean, variance, scope.seed())
+        return local_draw(mean, variance, seed)
 
     def draw_relaxed(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence

@@ -56,6 +56,7 @@ def passes(kind: Passes) -> Iterator[None]:
         _passes.reset(token)
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def chosen() -> Passes:
     """How the passes are made here."""
     return _passes.get()
@@ -68,7 +69,12 @@ def applies(like: Tensor) -> bool:
 
 def on_cpu(like: Tensor) -> bool:
     """Whether the C library may be used where this tensor is."""
-    return like.device.type == "cpu" and chosen() == "auto" and library() is not None
+    return like.device.type == "cpu" and _in_force()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a graph keeps what it was traced with
+def _in_force() -> bool:
+    return chosen() == "auto" and library() is not None
 
 
 def variant() -> str | None:

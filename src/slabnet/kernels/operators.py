@@ -184,10 +184,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*inputs)
 
 
-def _to_moments(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-    back = torch.ops.slabnet.moments_back.default if torch.compiler.is_compiling() else _moments_back
-    d_mu, d_rho, d_omega, d_s = back(*ctx.saved_tensors, *given)
-    return d_mu, d_rho, None if ctx.saved_tensors[2] is None else d_omega, None, None, d_s
+def _to_moments(back: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        d_mu, d_rho, d_omega, d_s = back(*ctx.saved_tensors, *given)
+        return d_mu, d_rho, None if ctx.saved_tensors[2] is None else d_omega, None, None, d_s
+
+    return backward
 
 
 def _keep_draw(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -197,10 +199,13 @@ def _keep_draw(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
     ctx.options = inputs[7:]
 
 
-def _to_draw(ctx: Any, g_value: Tensor, g_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    back: Any = torch.ops.slabnet.draw_back.default if torch.compiler.is_compiling() else _draw_back
-    d_mu, d_rho, d_omega, d_s = back(*ctx.saved_tensors, *ctx.options, g_value, g_kl)
-    return d_mu, d_rho, None if ctx.saved_tensors[2] is None else d_omega, None, None, d_s, None, None, None, None
+def _to_draw(back: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(ctx: Any, g_value: Tensor, g_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        d_mu, d_rho, d_omega, d_s = back(*ctx.saved_tensors, *ctx.options, g_value, g_kl)
+        d_omega = None if ctx.saved_tensors[2] is None else d_omega
+        return d_mu, d_rho, d_omega, None, None, d_s, None, None, None, None
+
+    return backward
 
 
 def _keep_slope(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -213,9 +218,13 @@ def _to_local(ctx: Any, given: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     return given, given * slope, None, None, None
 
 
-torch.library.register_autograd("slabnet::moments", _to_moments, setup_context=_keep, lib=_library)
-torch.library.register_autograd("slabnet::draw", _to_draw, setup_context=_keep_draw, lib=_library)
-torch.library.register_autograd("slabnet::local", _to_local, setup_context=_keep_slope, lib=_library)
+_ops = torch.ops.slabnet
+for _name, _backward, _kept in (
+    ("moments", _to_moments(_ops.moments_back), _keep),
+    ("draw", _to_draw(_ops.draw_back), _keep_draw),
+    ("local", _to_local, _keep_slope),
+):
+    torch.library.register_autograd(f"slabnet::{_name}", _backward, setup_context=_kept, lib=_library)
 
 
 def _function(
@@ -225,6 +234,6 @@ def _function(
     return type(name, (torch.autograd.Function,), {key: staticmethod(part) for key, part in parts.items()})
 
 
-Moments = _function("Moments", _moments, _keep, _to_moments)
-Draw = _function("Draw", _draw, _keep_draw, _to_draw)
+Moments = _function("Moments", _moments, _keep, _to_moments(_moments_back))
+Draw = _function("Draw", _draw, _keep_draw, _to_draw(_draw_back))
 Local = _function("Local", _local, _keep_slope, _to_local)

@@ -39,10 +39,10 @@ class Linear(SlabLayer):
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
 
-    def local(self, x: Tensor, scope: Scope) -> Tensor:
-        found = self.prior.local_linear(scope.blocks(self), x, scope.seed())
+    def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
+        found = self.prior.local_linear(scope.blocks(self), x, seed)
         if found is None:
-            return super().local(x, scope)
+            return super().local(x, scope, seed)
         scope.note_kl(self, found[1])
         return found[0]
 
