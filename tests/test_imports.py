@@ -28,7 +28,7 @@ ROWS = [
     ["likelihoods", "records"],
     ["networks", "convert", "elbo", "optimiser", "convergence", "progress", "devices", "metrics"],
     ["attach", "batches", "paths", "calibration"],
-    ["select"],
+    ["select", "cutting"],
     ["folding", "pruning", "trust", "train", "predict", "store"],
     ["criteria", "inspection", "data", "experiments"],
     ["plots", "workflow"],

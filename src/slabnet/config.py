@@ -157,6 +157,9 @@ class TrainConfig(Settings):
     validation_fraction: share of the rows kept aside; patience: epochs without a better validation
         log-likelihood, counted after the ramp, before training stops and the best state is restored.
     clip: largest norm of the gradient of the loss per row; None for no clipping.
+    cut_every: epochs between two looks for neurons that carry nothing any more, which are then left out of the
+        computation (in networks of linear layers with many weights; docs/speed.md). 0 computes everything to the end.
+    compile: make the passes over the weights with `torch.compile`, for accelerators; the CPU has its own in C.
     device: "auto" takes CUDA, then Apple's MPS, then the CPU. dtype: None keeps the network's own.
 
     >>> TrainConfig(epochs=0)
@@ -182,6 +185,8 @@ class TrainConfig(Settings):
     patience: int | None = Field(default=None, ge=1)
     clip: float | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0)
+    cut_every: int = Field(default=2, ge=0)
+    compile: bool = False
     device: str = "auto"
     dtype: Literal["float32", "float64"] | None = None
 

@@ -17,7 +17,7 @@ from slabnet.checks import refuse
 from slabnet.layers import SlabLayer
 from slabnet.layers.conv import _ConvNd
 from slabnet.networks import Network
-from slabnet.paths import ELEMENTWISE, _flat, _per_weight, chain_of, unit_edges
+from slabnet.paths import ELEMENTWISE, _per_weight, chain_of, flat_parts, unit_edges
 from slabnet.records import Selection
 from slabnet.scopes import Mask
 from slabnet.select import describe
@@ -38,7 +38,7 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
     body = net.body if isinstance(net, Network) else net
     masks: dict[str, Mask] = {}
     constants: Tensor | None = None  # what each unit that never varies sends; NaN for the others
-    for part in _flat(body) or [body]:
+    for part in flat_parts(body) or [body]:
         if not isinstance(part, SlabLayer):
             if constants is not None and isinstance(part, ELEMENTWISE):
                 constants = torch.where(constants.isnan(), constants, _quietly(part, constants))

@@ -66,7 +66,7 @@ def chain_of(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
     if isinstance(body, (Linear, _ConvNd)):
         return list(drawable_layers(net).items())  # type: ignore[arg-type]
     names = {id(layer): name for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)}
-    parts = _flat(body)
+    parts = flat_parts(body)
     if parts is None or len({id(part) for part in parts if id(part) in names}) != len(names):
         return None
     chain = [(names[id(part)], part) for part in parts if isinstance(part, SlabLayer)]
@@ -150,18 +150,20 @@ def _block_diagonal(layer: SlabLayer, by_group: Tensor, elsewhere: float) -> Ten
     return full
 
 
-def _flat(module: nn.Module) -> list[nn.Module] | None:
+def flat_parts(module: nn.Module) -> list[nn.Module] | None:
     """The parts of nested Sequentials in order; None if something in them is not known to act unit by unit."""
+    if isinstance(module, Network):
+        return flat_parts(module.body)
     if isinstance(module, nn.Sequential):
         parts: list[nn.Module] = []
         for child in module:
-            inner = _flat(child)
+            inner = flat_parts(child)
             if inner is None:
                 return None
             parts += inner
         return parts
     if isinstance(module, InputNoise):  # a factor on each input joins no units
-        return _flat(module.inner)
+        return flat_parts(module.inner)
     return [module] if isinstance(module, (SlabLayer, *ELEMENTWISE, *POOLING)) else None
 
 

@@ -5,6 +5,7 @@ What a user writes is `config.Prior`; `layer_prior` makes of it what one layer h
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Sequence
@@ -61,6 +62,14 @@ class LayerPrior(nn.Module):
         self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
         self.register_buffer("pinned", pinned, persistent=False)
         self.register_parameter("log_sigma_beta", nn.Parameter(torch.zeros(())) if sigma_beta == "learned" else None)
+
+    def part(self, units: Tensor, inputs: Tensor) -> LayerPrior:
+        """The prior of the weights between these units and inputs (masks) of a linear layer."""
+        made = copy.copy(self)
+        made._buffers = dict(self._buffers)
+        for name, values in self._buffers.items():
+            made._buffers[name] = None if values is None else values[units][:, inputs].contiguous()
+        return made
 
     def spec(self) -> dict[str, Any]:
         """What this prior is, as plain numbers and text: a file of a converted module keeps it for comparison."""

@@ -74,6 +74,24 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """What was taken out of the computation after an epoch, and what that did to the bound.
+
+    left: inputs, then the units of each layer, that are still computed. log_likelihood, kl: by how much the two terms
+    changed, the first estimated from some rows with the same noise before and after, the second exact.
+    """
+
+    epoch: int
+    left: tuple[int, ...]
+    log_likelihood: float
+    kl: float
+
+    @property
+    def elbo(self) -> float:
+        return self.log_likelihood - self.kl
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One epoch: both terms of the bound (totals over n rows), densities, and how far alpha has come.
 
@@ -110,6 +128,7 @@ class History:
     stopped_early: bool = False
     best_epoch: int | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def tempered(self) -> bool:

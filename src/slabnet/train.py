@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -16,19 +18,23 @@ from slabnet.batches import Batches, Data, Prepare, TensorBatches, as_batches, i
 from slabnet.checks import SlabnetError, TrainingDiverged, check_choice, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
+from slabnet.cutting import Cutter, can_cut
 from slabnet.devices import device_of, pick_device, pick_dtype
 from slabnet.draws import Fixed, named_draw
 from slabnet.elbo import RunningMean, Terms, elbo
+from slabnet.kernels.native import chosen, passes
 from slabnet.likelihoods import Likelihood
 from slabnet.networks import Network
 from slabnet.noise import Seed, keyed_generator, seed_number
-from slabnet.optimiser import make_optimiser
+from slabnet.optimiser import FusedAdam, make_optimiser
 from slabnet.progress import Show, Watch
-from slabnet.records import Epoch, History, Selection
+from slabnet.records import Cut, Epoch, History, Selection
 from slabnet.scopes import Draw, drawable_layers, drawing, mean, members_of
 
 CHECK_EVERY = 50  # steps between two looks at whether the loss is finite: looking would stall a GPU
+MOST_NUMBERS = 2**28  # how large data may be to be squared at once for the mean square of each input
 OnEpoch = Callable[[Epoch], None]
+logger = logging.getLogger("slabnet")
 
 
 def fit(
@@ -68,7 +74,7 @@ def fit(
     check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
     started = _Run(net, train, config, n, likelihood, validation, fixed, seed)
     watch = Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit")
-    with watch, _own_dropout(net, started.seed):
+    with watch, _own_dropout(net, started.seed), _few_objects(), passes("compiled" if config.compile else chosen()):
         return started.run(watch, on_epoch)
 
 
@@ -117,6 +123,28 @@ class _Run:
         self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
         self.rows = self.steps = 0
         self.broken_at_start = True
+        self.cuts: list[Cut] = []
+        self.cutter = self._cutter() if fixed is None and config.cut_every else None
+
+    def _cutter(self) -> Cutter | None:
+        """What leaves dead neurons out of the computation, where the network is of that kind."""
+        if not can_cut(self.net):
+            return None
+        power = None
+        if isinstance(self.data, TensorBatches):
+            power = (self.data.x.flatten(1) ** 2).mean(0) if self.data.x.numel() < MOST_NUMBERS else None
+        return Cutter(self.net, self.likelihood, self.optimiser, self.config, power)
+
+    def _after_epoch(self, number: int) -> None:
+        """The full network as it now is, and from time to time a smaller one to go on with."""
+        if self.cutter is None:
+            return
+        self.cutter.put_back()
+        if number % self.config.cut_every == 0 and number < self.epochs:
+            cut = self.cutter.cut(*self.last, self.data.n, self.draw, number)
+            if cut is not None:
+                self.cuts.append(cut)
+                logger.info("fit: epoch %d: left %s, ELBO changed by %.1f", number, cut.left, cut.elbo)
 
     def run(self, watch: Watch, on_epoch: OnEpoch | None) -> History:
         done: list[Epoch] = []
@@ -127,6 +155,7 @@ class _Run:
             for number in range(1, self.epochs + 1):
                 started = time.perf_counter()
                 log_likelihood, divergence = self._epoch(number)
+                self._after_epoch(number)
                 epoch = self._record(number, log_likelihood, divergence, time.perf_counter() - started)
                 good, latest = latest, (number, self._state())
                 done.append(epoch)
@@ -161,6 +190,7 @@ class _Run:
             stopped_early=len(done) < self.epochs,
             best_epoch=best_epoch,
             config=self.config.model_dump(mode="json") | {"seed": self.seed},
+            cuts=tuple(self.cuts),
         )
 
     @torch.no_grad()
@@ -179,12 +209,16 @@ class _Run:
         pending: list[Tensor] = []
         total = torch.zeros(2, dtype=torch.float64)
         rows, self.first_step = 0, self.steps + 1
+        cutter = self.cutter
+        net, optimiser = (self.net, self.optimiser) if cutter is None else (cutter.small, cutter.small_optimiser)
+        layers = self.layers if net is self.net else drawable_layers(net)
+        outside = 0.0 if cutter is None else cutter.kl_outside
         for x, y in self.data.epoch(self.order):  # Algorithm 1
-            self._set_step_sizes(number)
+            self._set_step_sizes(number, optimiser)
             terms = elbo(
-                self.net,
+                net,
                 self.likelihood,
-                x,
+                x if cutter is None else cutter.columns(x),
                 y,
                 n=self.data.n,
                 draw=self.draw,
@@ -193,20 +227,20 @@ class _Run:
                 kl=self.config.kl,
                 kl_weight=self._kl_weight(),
                 baseline=self.baseline,
-                layers=self.layers,
+                layers=layers,
             )
             loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
-            self.optimiser.zero_grad(set_to_none=True)
+            optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            self._clip()
-            self.optimiser.step()
+            self._clip(optimiser)
+            optimiser.step()
             rows, self.rows, self.steps, self.last = rows + len(x), self.rows + len(x), self.steps + 1, (x, y)
             pending.append(torch.stack(_detached(terms)) * len(x))
             if len(pending) == CHECK_EVERY:
                 total += self._gather(pending, number)
         total += self._gather(pending, number)
         means = total / rows
-        return float(means[0]), float(means[1])
+        return float(means[0]), float(means[1]) + outside
 
     def _gather(self, pending: list[Tensor], number: int) -> Tensor:
         """Add up the terms of some steps; if one is not finite, stop."""
@@ -226,7 +260,8 @@ class _Run:
 
     def _record(self, number: int, log_likelihood: float, divergence: float, seconds: float) -> Epoch:
         alpha = self.tracker.update()
-        rates = {group["name"]: group["lr"] for group in self.optimiser.param_groups}
+        optimiser = self.optimiser if self.cutter is None else self.cutter.small_optimiser
+        rates = {group["name"]: group["lr"] for group in optimiser.param_groups}
         return Epoch(
             epoch=number,
             log_likelihood=log_likelihood,
@@ -247,17 +282,17 @@ class _Run:
         rows = self.ramp * self.data.n
         return self.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
 
-    def _set_step_sizes(self, epoch: int) -> None:
+    def _set_step_sizes(self, epoch: int, optimiser: FusedAdam) -> None:
         config, done = self.config, min(1.0, self.rows / (self.epochs * self.data.n))
         factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
         settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
-        for group in self.optimiser.param_groups:
+        for group in optimiser.param_groups:
             base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
             group["lr"] = base * factor
 
-    def _clip(self) -> None:
+    def _clip(self, optimiser: FusedAdam) -> None:
         if self.config.clip is not None:  # the loss is a sum over n rows, the limit is for one
-            parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+            parameters = [p for group in optimiser.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.config.clip * self.data.n)
 
     def _split(self, train: Data, generator: torch.Generator) -> tuple[Batches, tuple[Tensor, Tensor]]:
@@ -309,6 +344,16 @@ def _own_dropout(net: nn.Module, seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _few_objects() -> Iterator[None]:
+    """Keep the garbage collector from walking through everything that was there before training, again and again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _check_fixed(net: nn.Module, fixed: Selection | Literal["alpha"] | None) -> None:
