@@ -1,7 +1,8 @@
 """Training on what is alive: neurons that carry nothing are taken out of the computation, not out of the model.
 
 From the outputs backwards, a neuron is dead if the expected weights it sends to living neurons, squared and added up,
-stay under `EPSILON`, and none of them is in the median model. (The expected squared weight would add their variances:
+stay under `EPSILON`, none of them is in the median model, and the data have spoken against them: their alphas are on
+average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight would add their variances:
 noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its mean square times the
 expected squared weights to living neurons stays under `EPSILON`, even with those weights at the prior, and the data
 have spoken for none of them.
@@ -33,6 +34,7 @@ from slabnet.scopes import Draw
 
 EPSILON = 1e-2  # squared signal to all living neurons together, below which a neuron carries nothing
 SPOKEN_FOR = 0.05  # how far above psi the data must have raised alpha to have spoken for a weight
+SPOKEN_AGAINST = 0.5  # share of psi under which the data have pressed the alphas of what a dead neuron sends
 FEWEST = 50_000  # weights from which on cutting is worth its while
 OUT = -30.0  # omega of a weight that is out: alpha = 1e-13
 ROWS = 1000  # rows on which the change of the log-likelihood is estimated
@@ -172,7 +174,9 @@ def find_alive(chain: list[Any], power: Tensor | None) -> Alive:
     units = [torch.ones(len(last), dtype=torch.bool, device=last.device)]
     for layer in reversed(chain[1:]):
         alpha, mu = layer.alpha[units[-1]], layer.weight.mu[units[-1]]
-        units.append((((alpha * mu) ** 2).sum(0) > EPSILON) | (alpha > 0.5).any(0))
+        psi = layer.prior.psi_now(layer.blocks())
+        signal = ((alpha * mu) ** 2).sum(0) > EPSILON
+        units.append(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi))
     first, living = chain[0], units[-1]
     inputs = torch.ones(first.weight.mu.shape[1], dtype=torch.bool, device=last.device)
     if power is not None:
