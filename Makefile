@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test docs-records clean
+.PHONY: demo test docs-records bench-peers speed clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -28,6 +28,21 @@ docs-records: .venv/.ready
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch .venv/.ready
+
+# Other libraries to measure against, without the torch they would bring.
+bench-peers: .venv/.ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps bayesian-torch blitz-bayesian-pytorch
+
+# Everything behind docs/speed.md; the MNIST files must be under SLABNET_DATA. An hour; cutting goes on where it stopped.
+speed: bench-peers
+	$(RUN) -m benchmarks.step_time --record
+	$(RUN) -m benchmarks.step_time --averaging --record
+	$(RUN) -m benchmarks.scaling --record
+	$(RUN) -m benchmarks.time_to_accuracy --record
+	$(RUN) -m benchmarks.step_time --training --record
+	$(RUN) -m benchmarks.cutting
+	$(RUN) -m benchmarks.speed
 
 clean:
 	rm -rf .venv demo-out build

@@ -131,10 +131,9 @@ def averaging(rounds: int) -> dict[str, Any]:
 
 def training(epochs: int | None) -> dict[str, Any]:
     """A whole default training on MNIST; a plain network trains an epoch after each of ours, on the same data."""
-    from slabnet.data import load_split
+    from slabnet.data import load
 
-    split = load_split("mnist")
-    x, y = split.x_train, split.y_train
+    x, y = load("mnist").train
     step = plain_step(plain_network())
     plain_seconds: list[float] = []
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import baselines, choosing, exactness, gradients, readme
+from benchmarks import baselines, choosing, exactness, gradients, readme, speed
 from benchmarks.record import DOCS, RECORDS, ROOT
 
 RECORDED = [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)]
@@ -29,6 +29,11 @@ def test_pages_are_made_from_their_records(name: str, module: object) -> None:
     record = json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
     page = "methods" if name == "baselines" else name
     assert (DOCS / f"{page}.md").read_text("utf-8") == module.page(record)  # type: ignore[attr-defined]
+
+
+def test_the_page_on_speed_is_made_from_its_records() -> None:
+    assert (DOCS / "speed.md").read_text("utf-8") == speed.page()
+    assert (DOCS / "scaling.svg").read_bytes() == speed.picture()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
