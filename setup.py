@@ -45,7 +45,12 @@ class BuildVariants(build_ext):
 setup(
     cmdclass={"build_ext": BuildVariants},
     ext_modules=[
-        Extension(f"slabnet.kernels.kernels_{name}", ["src/slabnet/kernels/kernels.c"], optional=True)
+        Extension(
+            f"slabnet.kernels.kernels_{name}",
+            ["src/slabnet/kernels/kernels.c"],
+            depends=["src/slabnet/kernels/elementary.h"],
+            optional=True,
+        )
         for name in VARIANTS
         if name == "baseline" or sys.maxsize > 2**32
     ],

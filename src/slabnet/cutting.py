@@ -2,10 +2,10 @@
 
 From the outputs backwards, a neuron is dead if the expected weights it sends to living neurons, squared and added up,
 stay under `EPSILON`, none of them is in the median model, and the data have spoken against them: their alphas are on
-average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight would add their variances:
-noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its mean square times the
-expected squared weights to living neurons stays under `EPSILON`, even with those weights at the prior, and the data
-have spoken for none of them.
+average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight
+would add their variances: noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its
+mean square times the expected squared weights to living neurons stays under `EPSILON`, even with those weights at the
+prior, and the data have spoken for none of them.
 
 Dead parts get the values that the bound wants once they are dead, in the full network: what goes into a dead neuron
 or comes from an unread input returns to the prior, where its divergence is zero; what a dead neuron sends to living
@@ -82,6 +82,7 @@ class Cutter:
             return None
         if all(bool(mask.all()) for mask in (alive.inputs, *alive.units)):
             return None
+        self.optimiser.settle()
         before = self._terms(x, y, n, draw, epoch)
         for index, layer in enumerate(self.chain):
             _settle(layer, *alive.of(index), index == 0, self.optimiser)
@@ -127,6 +128,7 @@ class Cutter:
         """Copy parameters and the optimiser's state from the small network into the full one."""
         if self.alive is None:
             return
+        self.small_optimiser.settle()
         for own, other, select in self._pairs():
             other[select] = own.data
             for key, value in self.small_optimiser.state[own].items():

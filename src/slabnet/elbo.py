@@ -81,16 +81,7 @@ def elbo(
     gradient (f_m - c_m) * d log q(gamma_m). The control variate c_m is the mean of f over the other draws
     when there are several, else `baseline`.
     """
-    check_choice("elbo", "kl", kl, ("exact", "sampled"))
-    if kl == "sampled" and not draw.draws_weights:
-        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws no weights', kl)
-    if kl == "sampled" and not draw.random:
-        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws nothing', kl)
-    check_whole("elbo", "samples", samples, at_least=1)
-    if check_whole("elbo", "n", n, at_least=1) < len(x):
-        refuse("elbo", "n", f"at least the size of the batch, {len(x)}", n)
-    if len(x) == 0:
-        refuse("elbo", "x", "at least one row", f"shape {tuple(x.shape)}")
+    _check(x, n, draw, samples, kl)
     found = drawable_layers(net) if layers is None else layers
     parts = list(found.values())
     sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(part.closed_form for part in parts))
@@ -113,6 +104,19 @@ def elbo(
         surrogate = (_centred(signals, baseline) * torch.stack(log_qs)).mean()
         score = surrogate - surrogate.detach()
     return Terms(log_likelihood, divergence, score)
+
+
+def _check(x: Tensor, n: int, draw: Draw, samples: int, kl: str) -> None:
+    check_choice("elbo", "kl", kl, ("exact", "sampled"))
+    if kl == "sampled" and not draw.draws_weights:
+        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws no weights', kl)
+    if kl == "sampled" and not draw.random:
+        refuse("elbo", "kl", f'"exact" with the draw {draw.name}, which draws nothing', kl)
+    check_whole("elbo", "samples", samples, at_least=1)
+    if check_whole("elbo", "n", n, at_least=1) < len(x):
+        refuse("elbo", "n", f"at least the size of the batch, {len(x)}", n)
+    if len(x) == 0:
+        refuse("elbo", "x", "at least one row", f"shape {tuple(x.shape)}")
 
 
 def _by_score(draw: Draw) -> bool:

@@ -54,9 +54,9 @@ class LayerPrior(nn.Module):
     ) -> None:
         super().__init__()
         self.psi, self.slab = psi, slab
-        self.learns_psi = isinstance(psi, Beta)
+        self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
-        self._constants: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
+        self._made: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor, Tensor]] = {}
         logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
         self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
         self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
@@ -85,19 +85,18 @@ class LayerPrior(nn.Module):
         return math.exp(self._log_scale if self.log_sigma_beta is None else float(self.log_sigma_beta.detach()))
 
     def _log_sigma_beta(self, like: Tensor) -> Tensor:
-        return self._constant(self._log_scale, like) if self.log_sigma_beta is None else self.log_sigma_beta
+        return self._numbers(like.dtype, like.device)[2] if self.log_sigma_beta is None else self.log_sigma_beta
 
-    def _log_psi(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        assert not isinstance(self.psi, Beta)
-        return self._constant(math.log(self.psi), like), self._constant(math.log1p(-self.psi), like)
-
-    def _constant(self, value: float, like: Tensor) -> Tensor:
-        """A number as a tensor, made once: a training step asks for it in every layer."""
-        key = (value, like.dtype, like.device)
-        if key not in self._constants:
+    def _numbers(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """log psi, log(1 - psi) and log sigma_beta as tensors, made once: every step asks for them in every layer."""
+        key = (dtype, device)
+        if key not in self._made:
+            psi = 0.5 if isinstance(self.psi, Beta) else self.psi  # a learned psi is not asked for here
+            values = (math.log(psi), math.log1p(-psi), self._log_scale)
             with torch.inference_mode(False):  # a tensor made in inference mode could not be used in training
-                self._constants[key] = torch.tensor(value, dtype=like.dtype, device=like.device)
-        return self._constants[key]
+                on, off, scale = (torch.tensor(value, dtype=dtype, device=device) for value in values)
+            self._made[key] = (on, off, scale)
+        return self._made[key]
 
     @property
     def closed_form(self) -> bool:
@@ -112,11 +111,11 @@ class LayerPrior(nn.Module):
     def parts(self, blocks: Sequence[Block]) -> tuple[list[Parts], Tensor | None]:
         """What the passes take of each block and of this prior, and the price of a learned psi."""
         mu = blocks[0].mu
-        log_s = self._log_sigma_beta(mu)
-        if not self.learns_psi and self.log_input_psi is None and all(b.pinned is None for b in blocks):
-            log_psi, log_not_psi = self._log_psi(mu)  # the usual case: one number for all
-            return [(b.mu, b.rho, b.omega, log_psi, log_not_psi, log_s) for b in blocks], None
+        if self._plain and blocks[0].pinned is None and blocks[-1].pinned is None:  # the usual case: numbers for all
+            numbers = self._numbers(mu.dtype, mu.device)
+            return [(b[0], b[1], b[2], *numbers) for b in blocks], None
         logs, extra = self._inclusion(blocks)
+        log_s = self._log_sigma_beta(mu)
         return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
 
     def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
@@ -211,7 +210,7 @@ class LayerPrior(nn.Module):
             own = blocks if self.log_input_psi is None else blocks[1:]  # what this psi is the chance of
             log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
         else:
-            log_psi, log_not_psi = self._log_psi(mu)
+            log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
         logs = []
         for position, block in enumerate(blocks):
             on, off = log_psi, log_not_psi

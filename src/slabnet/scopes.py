@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import ArgumentError, check_whole, refuse
-from slabnet.kernels import local_draw, next_seed
+from slabnet.kernels import local_draw, next_seeds
 from slabnet.kernels.switch import Divergence
 from slabnet.noise import Seed, keyed_generator
 from slabnet.posteriors import Block, Drawn, draw_mean, log_q_gamma, pin
@@ -147,6 +147,7 @@ class Scope:
         self._drawn: dict[Drawable, tuple[Drawn, ...]] = {}
         self._versions: dict[Drawable, int] = {}
         self._kept: dict[Drawable, Tensor] = {}
+        self._seeds: list[Tensor] = []
         self._moments: dict[Drawable, list[tuple[Tensor, Tensor]]] = {}
         self._kl: dict[Drawable, tuple[Divergence, Tensor]] = {}
 
@@ -158,7 +159,7 @@ class Scope:
     def blocks(self, layer: Drawable) -> tuple[Block, ...]:
         """The layer's blocks, with gamma decided where a selection is fixed."""
         blocks = layer.blocks()
-        if layer not in self._masks:
+        if not self._masks or layer not in self._masks:
             return blocks
         return tuple(
             pin(block, torch.ones_like(mask), mask) for block, mask in zip(blocks, self._masks[layer], strict=True)
@@ -192,7 +193,11 @@ class Scope:
 
     def seed(self) -> Tensor:
         """The key of the next stream of noise."""
-        return _NO_SEED if self._generator is None else next_seed(self._generator)
+        if self._generator is None:
+            return _NO_SEED
+        if not self._seeds:  # a few at a time: each call into torch costs as much as a small pass
+            self._seeds = list(next_seeds(self._generator, SEEDS_AT_ONCE))
+        return self._seeds.pop()
 
     def first_use(self, layer: Drawable) -> bool:
         """Whether this layer has not been used yet in this draw; its parameters must then stay as they are."""
@@ -236,6 +241,7 @@ class Scope:
         return torch.ones_like(drawn.value, dtype=torch.bool) if certain else drawn.value != 0
 
 
+SEEDS_AT_ONCE = 8
 _NO_SEED = torch.zeros((), dtype=torch.int64)  # for draws that are not random
 _active: ContextVar[Mapping[Drawable, Scope]] = ContextVar("slabnet_drawing")
 

@@ -7,7 +7,16 @@
 
 from slabnet.kernels.mixture import mixture_bump
 from slabnet.kernels.native import passes, variant
-from slabnet.kernels.switch import draw_layer, local_draw, local_linear, next_seed, noise_like, slab_draw, slab_moments
+from slabnet.kernels.switch import (
+    draw_layer,
+    local_draw,
+    local_linear,
+    next_seed,
+    next_seeds,
+    noise_like,
+    slab_draw,
+    slab_moments,
+)
 
 __all__ = [
     "draw_layer",
@@ -15,6 +24,7 @@ __all__ = [
     "local_linear",
     "mixture_bump",
     "next_seed",
+    "next_seeds",
     "noise_like",
     "passes",
     "slab_draw",

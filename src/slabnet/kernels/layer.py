@@ -49,14 +49,15 @@ class LocalLinear(torch.autograd.Function):
         at = out.data_ptr()
         b_variance = b_mean and b_mean + FLOAT * units
         run("local", rows, units, first_row, seed.data_ptr(), floor, b_mean, b_variance, at, at + FLOAT * rows * units)
-        ctx.save_for_backward(squares, both, out, log_s, mu, rho, omega, b_mu, b_rho, b_omega)
-        ctx.logs = logs, b_logs
+        ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
+        ctx.kept = squares, both, out, logs, b_logs  # made here, seen by nobody else
         return out[0], kl
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
-        squares, both, out, log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
+        log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
+        squares, both, out, logs, b_logs = ctx.kept
         rows, units = given.shape
         given = given if given.is_contiguous() else given.contiguous()
         pair, sums, d_s = given.new_empty(2, rows, units), given.new_empty(2, units), given.new_empty(())
@@ -64,8 +65,8 @@ class LocalLinear(torch.autograd.Function):
         run("local_back", rows, units, given.data_ptr(), slope, pair.data_ptr(), sums.data_ptr())
         g_both = torch.bmm(pair.transpose(1, 2), squares)
         grads = [None if part is None else torch.empty_like(part) for part in (mu, rho, omega, b_mu, b_rho, b_omega)]
-        weight = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(ctx.logs[0]))
-        bias = (units, _address(b_mu), _address(b_rho), _address(b_omega), *_logs(ctx.logs[1]))
+        weight = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs))
+        bias = (units, _address(b_mu), _address(b_rho), _address(b_omega), *_logs(b_logs))
         taken = (g_both.data_ptr(), sums.data_ptr(), g_kl.data_ptr())
         run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
         d_x = None
@@ -97,15 +98,15 @@ class DrawLayer(torch.autograd.Function):
         kept = _draw(0, mu, rho, omega, logs, log_s, seeds[0], options, kl)
         if b_mu is not None and b_rho is not None:
             b_kept = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], options, kl)
-        ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega, *kept[1:], *b_kept[1:])
-        ctx.constants = logs, b_logs, options
+        ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
+        ctx.kept = kept[1:], b_kept[1:], logs, b_logs, options
         return kept[0], b_kept[0], kl
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, given: Tensor, b_given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
-        log_s, mu, rho, omega, b_mu, b_rho, b_omega, eps, soft, b_eps, b_soft = ctx.saved_tensors
-        logs, b_logs, options = ctx.constants
+        log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
+        (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.kept
         d_s = mu.new_empty(())
         d_weight = _draw_back(0, mu, rho, omega, logs, log_s, eps, soft, options, given, g_kl, d_s)
         d_bias: tuple[Any, ...] = (None, None, None)

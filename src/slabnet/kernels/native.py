@@ -36,6 +36,7 @@ _SIGNATURES = {
     "uniforms": "nnnpp",
     "local": "nnnpfpppp",
     "local_back": "nnpppp",
+    "adam": "npppppppffff",
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
 }

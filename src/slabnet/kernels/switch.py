@@ -22,6 +22,14 @@ def next_seed(generator: torch.Generator) -> Tensor:
     return torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
 
 
+def next_seeds(generator: torch.Generator, count: int) -> tuple[Tensor, ...]:
+    """Several keys at once."""
+    drawn: tuple[Tensor, ...] = (
+        torch.empty(count, dtype=torch.int64, device=generator.device).random_(generator=generator).unbind()
+    )
+    return drawn
+
+
 def slab_moments(
     mu: Tensor, rho: Tensor, omega: Tensor | None, log_psi: Tensor, log_not_psi: Tensor, log_s: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

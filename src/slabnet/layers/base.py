@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,8 @@ class SlabLayer(Drawable):
 
     def blocks(self) -> tuple[Block, ...]:
         """The weight, and the intercept where there is one; forced inputs have their indicators decided."""
-        weight, bias, pinned = self.weight.block(), self.bias, self.prior.pinned
+        own: dict[str, Any] = self._modules  # not by attribute: torch looks those up slowly, and every step asks
+        weight, bias, pinned = own["weight"].block(), own.get("bias"), own["prior"]._buffers["pinned"]
         if pinned is not None:
             weight = pin(weight, pinned != 0, pinned > 0)
         return (weight,) if bias is None else (weight, bias.block())

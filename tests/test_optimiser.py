@@ -1,0 +1,99 @@
+"""Our Adam against torch's own: the same steps, the same state, with tensors of many sizes and two step sizes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import slabnet as sn
+from slabnet import kernels
+from slabnet.kernels import native
+from slabnet.optimiser import FusedAdam, make_optimiser
+
+
+def parameters(dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    g = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(s, generator=g).to(dtype)) for s in ((3,), (70, 90), (), (5000,), (2, 3, 4))]
+
+
+def groups(params: list[nn.Parameter]) -> list[dict[str, object]]:
+    return [{"params": params[:2], "lr": 1e-2, "name": "a"}, {"params": params[2:], "lr": 3e-3, "name": "b"}]
+
+
+def take_steps(optimiser: torch.optim.Optimizer, params: list[nn.Parameter], steps: int, seed: int = 1) -> None:
+    g = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=g).to(p.dtype) * 10 ** float(torch.randn((), generator=g))
+        optimiser.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_steps_are_torch_s(dtype: torch.dtype) -> None:
+    ours, theirs = parameters(dtype), parameters(dtype)
+    mine, reference = FusedAdam(groups(ours)), torch.optim.Adam(groups(theirs))
+    take_steps(mine, ours, 25)
+    take_steps(reference, theirs, 25)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-6)
+    state, wanted = mine.state_dict()["state"], reference.state_dict()["state"]
+    for key in wanted:
+        for name in ("exp_avg", "exp_avg_sq", "step"):
+            size = float(wanted[key][name].abs().max())
+            torch.testing.assert_close(state[key][name], wanted[key][name], rtol=2e-5, atol=1e-6 * size)
+
+
+def test_state_can_be_saved_and_loaded_at_any_moment() -> None:
+    through, apart = parameters(), parameters()
+    one, two = FusedAdam(groups(through)), FusedAdam(groups(apart))
+    take_steps(one, through, 6)
+    one.state_dict()
+    take_steps(one, through, 6, seed=2)
+    take_steps(two, apart, 6)
+    kept = copy.deepcopy(two.state_dict())
+    fresh = FusedAdam(groups(apart))
+    fresh.load_state_dict(kept)
+    take_steps(fresh, apart, 6, seed=2)
+    for a, b in zip(through, apart, strict=True):
+        assert bool((a == b).all())
+
+
+def test_a_missing_gradient_and_moved_parameters_are_no_trouble() -> None:
+    ours, theirs = parameters(), parameters()
+    mine, reference = FusedAdam(groups(ours)), torch.optim.Adam(groups(theirs))
+    for optimiser, params in ((mine, ours), (reference, theirs)):
+        take_steps(optimiser, params, 5)
+        params[0].grad = None
+        optimiser.step()
+        with torch.no_grad():
+            params[1].data = params[1].data.clone()
+        take_steps(optimiser, params, 3, seed=3)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_changed_parameters_are_seen_inside_a_draw() -> None:
+    net = sn.mlp((3, 2))
+    optimiser = make_optimiser(net, net.likelihood, sn.TrainConfig(), omega=True)
+    for _ in range(3):
+        net(torch.ones(1, 3)).sum().backward()
+        for p in net.parameters():
+            p.grad = torch.ones_like(p)
+        optimiser.step()
+    with sn.drawing(net, sn.local, 0):
+        net(torch.ones(1, 3))
+        optimiser.step()
+        with pytest.raises(sn.ArgumentError, match="must not change inside one block"):
+            net(torch.ones(1, 3))
+
+
+def test_torch_s_own_step_where_the_passes_are_torch_s() -> None:
+    params = parameters()
+    optimiser = FusedAdam(groups(params))
+    with kernels.passes("torch"):
+        take_steps(optimiser, params, 3)
+        assert optimiser._table is None
+    assert native.chosen() == "auto"
