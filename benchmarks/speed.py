@@ -144,7 +144,7 @@ asked, it is not reached.
 ## How
 
 Each pass over the weights (moments or a draw, with the divergence and its gradient) is one C loop per direction, compiled
-for the baseline, AVX2 and AVX-512 and chosen when it is loaded; random numbers are Philox4x32-10, keyed by seed, row and
+for the baseline, AVX2 and AVX-512 and chosen when it is loaded; random numbers are Philox4x32-7, keyed by seed, row and
 element, inside the loop that uses them. Without a C compiler the package installs all the same and makes the same passes
 in torch, with the same random numbers; so do float64 and accelerators. `SLABNET_KERNELS=torch` (or `avx2`, `baseline`)
 forces one. On CUDA and MPS the torch version is used, with `TrainConfig(compile=True)` through `torch.compile`: that was

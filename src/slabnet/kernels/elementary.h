@@ -31,7 +31,7 @@
 #endif
 #endif
 
-enum { LANES = 16, PAIR = 2 * LANES, PIECE = 2048 };
+enum { LANES = 16, PAIR = 2 * LANES, PIECE = 2048, ROUNDS = 7 };
 enum { RELAXED = 0, HARD = 1 };                       /* how an indicator is drawn */
 enum { EXACT_KL = 1, SAMPLED_KL = 2 };                /* which divergence is returned */
 
@@ -102,7 +102,7 @@ INLINE Weight weight_of(float omega, float rho, int has_omega, int back) {
   return w;
 }
 
-/* ---- random numbers: Philox4x32-10, counter (c0, c1, 0, 0), one counter for two weights ---- */
+/* ---- random numbers: Philox4x32-7, counter (c0, c1, 0, 0), one counter for two weights ---- */
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -150,7 +150,7 @@ INLINE void philox(uint32_t counter, uint32_t row, uint32_t k0, uint32_t k1, uin
     x0 = ADD(x0, ALL(counter));
     y0 = ADD(y0, ALL(counter));
     uint32_t a = k0, b = k1;
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
       Wide key0 = ALL(a), key1 = ALL(b);
       Wide x_from0 = MULTIPLY(x0, m0), x_from2 = MULTIPLY(x2, m1);
       Wide y_from0 = MULTIPLY(y0, m0), y_from2 = MULTIPLY(y2, m1);

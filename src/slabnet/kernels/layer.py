@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from slabnet.kernels.native import run
 
@@ -54,8 +53,8 @@ class LocalLinear(torch.autograd.Function):
         return out[0], kl
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
+        _only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
         squares, both, out, logs, b_logs = ctx.kept
         rows, units = given.shape
@@ -103,8 +102,8 @@ class DrawLayer(torch.autograd.Function):
         return kept[0], b_kept[0], kl
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, given: Tensor, b_given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
+        _only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
         (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.kept
         d_s = mu.new_empty(())
@@ -113,6 +112,12 @@ class DrawLayer(torch.autograd.Function):
         if b_mu is not None:
             d_bias = _draw_back(1, b_mu, b_rho, b_omega, b_logs, log_s, b_eps, b_soft, options, b_given, g_kl, d_s)
         return d_s, *d_weight, *d_bias, None
+
+
+def _only_once() -> None:
+    """These gradients have no graph of their own: say so, where one is asked for."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("slabnet: the compiled passes have first derivatives only; use kernels.passes('torch')")
 
 
 def _address(tensor: Tensor | None) -> int:
