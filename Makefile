@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test docs-records bench-peers speed clean
+.PHONY: demo test test-crash security docs-records bench-peers speed clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -14,6 +14,15 @@ test: .venv/.ready
 	$(RUN) -m ruff format --check src tests benchmarks
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n $(WORKERS)
+
+# Processes killed at random moments.
+test-crash: .venv/.ready
+	$(RUN) -m pytest -m crash tests/test_crash.py
+
+# The counts in SECURITY.md, from a run of the tests it speaks of.
+security: .venv/.ready
+	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or not crash' tests/test_crash.py tests/test_hostile.py
+	$(RUN) -m benchmarks.security
 
 # Measurements behind the docs pages; each writes a record and the page made from it.
 docs-records: .venv/.ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -15,6 +16,23 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 torch.set_num_threads(1)
+
+
+_counts: dict[str, int] = {}
+
+
+@pytest.fixture(scope="session")
+def counts() -> dict[str, int]:
+    """How many inputs were tried and kills survived, for SECURITY.md."""
+    return _counts
+
+
+def pytest_sessionfinish() -> None:
+    """Keep the counts where SLABNET_COUNTS says (one process only: `make security`)."""
+    path = os.environ.get("SLABNET_COUNTS")
+    if path and _counts:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(dict(sorted(_counts.items())), file, indent=1)
 
 
 @pytest.fixture

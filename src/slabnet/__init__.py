@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slabnet import data
     from slabnet.attach import likelihood_of
     from slabnet.calibration import DoubtThreshold, calibrate_doubt
+    from slabnet.checkpoints import Checkpoints, Interrupted
     from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from slabnet.networks import Network, convnet, mlp
     from slabnet.predict import predict
     from slabnet.pruning import prune
-    from slabnet.records import Densities, Epoch, History, Prediction, Selection
+    from slabnet.records import Cut, Densities, Epoch, History, Prediction, Selection
     from slabnet.scopes import drawing, mean
     from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "attach": ["likelihood_of"],
     "calibration": ["DoubtThreshold", "calibrate_doubt"],
+    "checkpoints": ["Checkpoints", "Interrupted"],
     "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
     "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
@@ -81,7 +83,7 @@ _WHERE = {
     "networks": ["Network", "convnet", "mlp"],
     "predict": ["predict"],
     "pruning": ["prune"],
-    "records": ["Densities", "Epoch", "History", "Prediction", "Selection"],
+    "records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
     "scopes": ["drawing", "mean"],
     "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],

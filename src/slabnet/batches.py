@@ -24,8 +24,8 @@ class Batches:
 
     n: int
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of one epoch."""
+    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch, without the first `skip`."""
         raise NotImplementedError(f"{type(self).__name__} must give its batches")
 
 
@@ -35,9 +35,9 @@ class TensorBatches(Batches):
     def __init__(self, x: Tensor, y: Tensor, batch_size: int) -> None:
         self.x, self.y, self.n, self.batch_size = x, y, len(x), batch_size
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(self.n, generator=generator).to(self.x.device)
-        for rows in torch.split(order, self.batch_size):
+        for rows in torch.split(order, self.batch_size)[skip:]:
             yield self.x[rows], self.y[rows]
 
 
@@ -46,26 +46,27 @@ class StreamBatches(Batches):
 
     def __init__(self, batches: Iterable[tuple[Any, Any]], n: int, prepare: Prepare) -> None:
         self.batches, self.n, self.prepare = batches, n, prepare
-        self._epochs = 0
+        self.epochs = 0
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         rows = 0
-        for batch in self.batches:
+        for position, batch in enumerate(self.batches):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 refuse("fit", "train", "an iterable of (x, y) batches", type(batch).__name__)
             x, y = self.prepare(*batch)
             if len(x) > self.n:
                 refuse("fit", "n", f"at least the size of a batch, {len(x)}", self.n)
             rows += len(x)
-            yield x, y
+            if position >= skip:
+                yield x, y
         if not rows:
-            allowed = "not empty" if not self._epochs else "readable once an epoch, as a list or a DataLoader is"
-            refuse("fit", "train", allowed, f"no batch in epoch {self._epochs + 1}")
+            allowed = "not empty" if not self.epochs else "readable once an epoch, as a list or a DataLoader is"
+            refuse("fit", "train", allowed, f"no batch in epoch {self.epochs + 1}")
         if rows > self.n:
             refuse("fit", "n", f"the number of rows in one epoch, {rows}", self.n)
-        if rows < self.n and not self._epochs:
+        if rows < self.n and not self.epochs:
             logger.warning("fit: n is %d, but an epoch had %d rows: the log-likelihood counts for n", self.n, rows)
-        self._epochs += 1
+        self.epochs += 1
 
 
 class Prepare:

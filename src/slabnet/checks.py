@@ -123,6 +123,10 @@ def _plain_kind(owner: type[BaseModel], name: str, value: Any) -> None:
     if name not in owner.model_fields or not isinstance(value, (bool, str)):
         return
     kinds = str(owner.model_fields[name].annotation)
+    if owner.model_fields[name].annotation is bool:
+        if not isinstance(value, bool):
+            refuse(owner.__name__, name, "true or false", repr(value))
+        return
     takes_text = "str" in kinds or "Literal" in kinds
     if isinstance(value, bool) or not (takes_text or "tuple" in kinds):
         refuse(owner.__name__, name, "a number" if not takes_text else "text or a number", repr(value))

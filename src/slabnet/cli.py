@@ -85,6 +85,7 @@ def fit(
     recipe: Annotated[str, typer.Option(help=f"Settings by name: {', '.join(Recipe.names())}.")] = "default",
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
     json: Json = False,
 ) -> None:
     check_choice("fit", "DATA", data, DATA_SETS)
@@ -94,9 +95,13 @@ def fit(
     from slabnet.files import check_writable
 
     check_writable("fit", out)
-    from slabnet.workflow import fit_named
+    from slabnet.workflow import fit_named, is_finished
 
-    found = fit_named(data, settings.model_copy(update={"network": network, "train": train}), out)
+    settings = settings.model_copy(update={"network": network, "train": train})
+    if resume and is_finished(out, data, settings):
+        print(f"{out} is finished: there is nothing to resume.")
+        return
+    found = fit_named(data, settings, out, resume)
     if json:
         print(json_module.dumps(found.to_dict()))
         return
@@ -205,7 +210,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
 
 
 def run() -> NoReturn:
-    """Run the command line: one line on stderr for an error; exit 0, 1 (failed), 2 (bad call) or 130."""
+    """Run the command line: one line on stderr for an error; exit 0, 1 (failed), 2 (bad call), 130 or 143 (stopped)."""
     try:
         code = app(standalone_mode=False)
     except SlabnetError as error:
@@ -213,8 +218,12 @@ def run() -> NoReturn:
     except USAGE_ERROR as error:
         where = getattr(getattr(error, "ctx", None), "command_path", "slabnet")
         _leave(f"{where}: {one_line(error.format_message(), 300)}", 2)
-    except (typer.Abort, KeyboardInterrupt):
-        _leave("slabnet: interrupted; nothing was written", 130)
+    except (typer.Abort, KeyboardInterrupt) as error:
+        stopped = error.__cause__ if isinstance(error, typer.Abort) else error  # typer makes its own of Ctrl-C
+        number = getattr(stopped, "number", None)
+        if number is None:
+            _leave("slabnet: interrupted; nothing was written", 130)
+        _leave(f"slabnet: {stopped}; go on with the same command and --resume", 128 + number)
     except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -279,7 +279,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         refuse("config", "the file", "readable", f"{path} ({error.strerror})")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArgumentError(f"config: {path} must be a TOML file, got: {one_line(str(error))}") from None
 
 

@@ -30,16 +30,16 @@ class AlphaTracker:
     def __init__(self, net: nn.Module) -> None:
         layers = [layer for layer in drawable_layers(net).values() if isinstance(layer, SlabLayer)]
         self.layers = [layer for layer in layers if layer.weight.omega is not None]
-        self._past: deque[list[Tensor]] = deque(maxlen=WINDOW)
+        self.past: deque[list[Tensor]] = deque(maxlen=WINDOW)
         if self.layers:
-            self._past.append(self._now())
+            self.past.append(self._now())
 
     def update(self) -> AlphaState:
         """Where alpha stands at the end of an epoch."""
         if not self.layers:
             return AlphaState(1.0, 1.0, 0.0, 0.0)
-        now, then = self._now(), self._past[0]
-        self._past.append(now)
+        now, then = self._now(), self.past[0]
+        self.past.append(now)
         weights = sum(alpha.numel() for alpha in now)
         expected = median = moving = at_prior = 0.0
         with torch.no_grad():

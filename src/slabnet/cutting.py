@@ -88,7 +88,6 @@ class Cutter:
             _settle(layer, *alive.of(index), index == 0, self.optimiser)
         after = self._terms(x, y, n, draw, epoch)
         self.alive = alive
-        self._columns = alive.inputs.nonzero()[:, 0]
         self._build()
         changes = [a - b for a, b in zip(after, before, strict=True)]
         return Cut(epoch, alive.counts, log_likelihood=changes[0], kl=changes[1])
@@ -101,6 +100,7 @@ class Cutter:
     def _build(self) -> None:
         """The small network: the same chain, its layers without what is dead."""
         assert self.alive is not None
+        self._columns = self.alive.inputs.nonzero()[:, 0]
         made: list[nn.Module] = []
         index = 0
         for part in flat_parts(self.net) or []:
@@ -122,6 +122,12 @@ class Cutter:
         for parameter in self.likelihood.parameters():
             self.small_optimiser.state[parameter] = self.optimiser.state[parameter]
         self.kl_outside = float(kl(self.net)) - float(kl(self.small))
+
+    def go_on(self, alive: Alive, kl_outside: float) -> None:
+        """Take up the work of an earlier run, from the full network as it was then."""
+        self.alive = alive
+        self._build()
+        self.kl_outside = kl_outside  # to the last bit
 
     @torch.no_grad()
     def put_back(self) -> None:

@@ -35,13 +35,13 @@ class RunningMean:
 
     def __init__(self, decay: float = 0.9) -> None:
         self.decay = decay
-        self._mean: Tensor | None = None
+        self.mean: Tensor | None = None
 
     def get(self, like: Tensor) -> Tensor:
-        return torch.zeros_like(like) if self._mean is None else self._mean
+        return torch.zeros_like(like) if self.mean is None else self.mean
 
     def update(self, seen: Tensor) -> None:
-        self._mean = seen if self._mean is None else self.decay * self._mean + (1 - self.decay) * seen
+        self.mean = seen if self.mean is None else self.decay * self.mean + (1 - self.decay) * seen
 
 
 def kl(net: nn.Module, likelihood: Likelihood | None = None) -> Tensor:

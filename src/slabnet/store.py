@@ -6,19 +6,16 @@ by you and filled with `load(path, into=module)`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
-from slabnet.files import check_writable, write_atomically
+from slabnet.containers import as_text, read_container, write_container
+from slabnet.files import check_writable
 from slabnet.layers import SlabLayer
 from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.networks import Network, build_network
@@ -28,7 +25,6 @@ from slabnet.select import describe, slab_layers
 from slabnet.version import __version__
 
 FORMAT = 1
-_HEADER = "slabnet"
 _LIKELIHOOD = "likelihood."
 _SELECTION = "selection:"
 
@@ -68,11 +64,10 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
     }
     tensors |= {} if selection is None else _as_tensors(selection)
     try:
-        text = _as_text(header)
+        as_text(header)
     except (TypeError, ValueError) as error:
         refuse("save", "about", "numbers, text and lists of them", str(error))
-    text = _as_text(header | {"checksum": _checksum(text, tensors)})
-    write_atomically(path, to_bytes(tensors, {_HEADER: text}))  # one key: safetensors does not sort several
+    write_container(path, header, tensors)
 
 
 def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
@@ -105,8 +100,7 @@ def save_selection(chosen: Selection, path: str | Path) -> None:
     path = check_writable("save_selection", path)
     parts = _as_tensors(chosen)
     header = {"format": FORMAT, "version": __version__, "rule": chosen.rule, "threshold": chosen.threshold}
-    text = _as_text(header | {"checksum": _checksum(_as_text(header), parts)})
-    write_atomically(path, to_bytes(parts, {_HEADER: text}))
+    write_container(path, header, parts)
 
 
 def load_selection(path: str | Path, net: nn.Module) -> Selection:
@@ -186,38 +180,10 @@ def _fill(net: nn.Module, tensors: dict[str, Tensor], likelihood: Likelihood) ->
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not path.is_file():
         refuse("load", "path", "a file that exists", str(path))
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_HEADER)
-            if text is None:
-                raise FileError(f"load: {path} must be a slabnet model, got a safetensors file without its header")
-            header: dict[str, Any] = json.loads(text)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-        raise FileError(f"load: {path} must be a whole slabnet model file, got: {one_line(str(error))}") from None
-    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
-        raise FileError(f"load: {path} must have a slabnet header, got one without a format number")
-    checksum = header.pop("checksum", None)
+    header, tensors = read_container(path, "load", FORMAT)
+    if header.get("kind") == "checkpoint":
+        raise FileError(f"load: {path} must be a model, got a checkpoint of a run; go on with it by `--resume`")
     needed = {"rule"} if "rule" in header and "network" not in header else {"network", "likelihood", "about"}
-    if header["format"] <= FORMAT and not needed <= set(header):
+    if not needed <= set(header):
         raise FileError(f"load: {path} must have a whole slabnet header, got one without {min(needed - set(header))}")
-    if header["format"] > FORMAT:
-        said = f"format {header['format']}; this is slabnet {__version__}, which reads formats up to {FORMAT}"
-        raise FileError(f"load: {path} must be of a format this version reads, got {said}")
-    if checksum != _checksum(_as_text(header), tensors):
-        raise FileError(f"load: {path} must match its checksum, got a damaged file")
     return header, tensors
-
-
-def _as_text(header: dict[str, Any]) -> str:
-    return json.dumps(header, sort_keys=True, allow_nan=False)
-
-
-def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 over the header and over names, types, shapes and bytes of the tensors."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import gc
-import logging
-import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from slabnet.attach import attach_likelihood, resolve_likelihood
-from slabnet.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
-from slabnet.checks import SlabnetError, TrainingDiverged, check_choice, refuse
+from slabnet.batches import Data
+from slabnet.checkpoints import Checkpoints, Keeper
+from slabnet.checks import check_choice, refuse
 from slabnet.config import TrainConfig
-from slabnet.convergence import AlphaTracker
-from slabnet.cutting import Cutter, can_cut
-from slabnet.devices import device_of, pick_device, pick_dtype
-from slabnet.draws import Fixed, named_draw
-from slabnet.elbo import RunningMean, Terms, elbo
 from slabnet.kernels.native import chosen, passes
 from slabnet.likelihoods import Likelihood
-from slabnet.networks import Network
-from slabnet.noise import Seed, keyed_generator, seed_number
-from slabnet.optimiser import FusedAdam, make_optimiser
+from slabnet.noise import Seed
 from slabnet.progress import Show, Watch
-from slabnet.records import Cut, Epoch, History, Selection
-from slabnet.scopes import Draw, drawable_layers, drawing, mean, members_of
-
-CHECK_EVERY = 50  # steps between two looks at whether the loss is finite: looking would stall a GPU
-MOST_NUMBERS = 2**28  # how large data may be to be squared at once for the mean square of each input
-OnEpoch = Callable[[Epoch], None]
-logger = logging.getLogger("slabnet")
+from slabnet.records import History, Selection
+from slabnet.runs import OnEpoch, Run
+from slabnet.snapshots import describe_run, restore
 
 
 def fit(
@@ -49,6 +36,8 @@ def fit(
     seed: Seed | None = None,
     progress: Show = "auto",
     on_epoch: OnEpoch | None = None,
+    checkpoint: Checkpoints | str | Path | None = None,
+    resume: bool = False,
 ) -> History:
     """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
 
@@ -59,6 +48,10 @@ def fit(
         probability and goes on drawing gamma; only means and spreads move.
     seed: overrides `config.seed`; a number or a generator.
     progress: "auto" (a bar in a terminal), "bar", "lines" or "off".
+    checkpoint: a folder in which to keep the run while it goes on (at each epoch, and every five minutes), or
+        `Checkpoints(...)`. Ctrl-C and SIGTERM then finish the step and keep it before they raise `Interrupted`.
+    resume: go on from the folder's latest checkpoint, as if the run had never stopped; from the start if there is
+        none. A checkpoint of another configuration or of other data is refused.
 
     >>> from slabnet.networks import mlp
     >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
@@ -72,273 +65,32 @@ def fit(
     if not isinstance(config, TrainConfig):
         refuse("fit", "config", "a TrainConfig", type(config).__name__)
     check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
-    started = _Run(net, train, config, n, likelihood, validation, fixed, seed)
+    if resume and checkpoint is None:
+        refuse("fit", "resume", "used with a checkpoint folder", resume)
+    started = Run(net, train, config, n, likelihood, validation, fixed, seed)
     watch = Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit")
-    with watch, _own_dropout(net, started.seed), _few_objects(), passes("compiled" if config.compile else chosen()):
-        return started.run(watch, on_epoch)
-
-
-class _Run:
-    """One call of `fit`: everything is checked and prepared here, so that bad input trains nothing."""
-
-    def __init__(
-        self,
-        net: nn.Module,
-        train: Data,
-        config: TrainConfig,
-        n: int | None,
-        likelihood: Likelihood | str | None,
-        validation: tuple[Any, Any] | None,
-        fixed: Selection | Literal["alpha"] | None,
-        seed: Seed | None,
-    ) -> None:
-        self.net, self.config = net, config
-        self.device = pick_device(config.device)
-        dtype = device_of(net)[1] if config.dtype is None else pick_dtype(config.dtype)
-        if dtype == torch.float64 and self.device.type == "mps":
-            refuse("fit", "dtype", "float32 on this device", "float64")
-        self.likelihood = resolve_likelihood(net, likelihood)
-        self.draw = _training_draw(config, fixed)
-        _check_fixed(net, fixed)
-        self.seed = config.seed if seed is None else seed_number(seed, "fit")
-        self.order = keyed_generator(self.seed, "order")
-        self.noise = keyed_generator(self.seed, "noise", device=self.device)
-        prepare = Prepare(net, self.likelihood, dtype, self.device)
-        if validation is not None and not is_pair(validation):
-            refuse("fit", "validation", "a pair (x, y)", type(validation).__name__)
-        self.validation = None if validation is None else prepare(*validation)
-        self.data = as_batches(train, n, config.batch_size, prepare)
-        if config.validation_fraction > 0:
-            self.data, self.validation = self._split(train, keyed_generator(self.seed, "validation"))
-        if config.patience is not None and self.validation is None:
-            refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
-        net.to(self.device, dtype)  # from here on nothing is refused, so the network may change
-        attach_likelihood(net, self.likelihood.to(self.device, dtype))
-        self.epochs = config.epochs_for(self.data.n)
-        self.ramp = 0 if fixed is not None else config.ramp_for(self.epochs)
-        self.optimiser = make_optimiser(net, self.likelihood, config, omega=fixed is None)
-        self.baseline = RunningMean()
-        self.layers = drawable_layers(net)
-        self.tracker = AlphaTracker(net)
-        self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
-        self.rows = self.steps = 0
-        self.broken_at_start = True
-        self.cuts: list[Cut] = []
-        self.cutter = self._cutter() if fixed is None and config.cut_every else None
-
-    def _cutter(self) -> Cutter | None:
-        """What leaves dead neurons out of the computation, where the network is of that kind."""
-        if not can_cut(self.net):
-            return None
-        power = None
-        if isinstance(self.data, TensorBatches):
-            power = (self.data.x.flatten(1) ** 2).mean(0) if self.data.x.numel() < MOST_NUMBERS else None
-        return Cutter(self.net, self.likelihood, self.optimiser, self.config, power)
-
-    def _after_epoch(self, number: int) -> None:
-        """The full network as it now is, and from time to time a smaller one to go on with."""
-        if self.cutter is None:
-            return
-        self.cutter.put_back()
-        if number % self.config.cut_every == 0 and number < self.epochs:
-            cut = self.cutter.cut(*self.last, self.data.n, self.draw, number)
-            if cut is not None:
-                self.cuts.append(cut)
-                logger.info("fit: epoch %d: left %s, ELBO changed by %.1f", number, cut.left, cut.elbo)
-
-    def run(self, watch: Watch, on_epoch: OnEpoch | None) -> History:
-        done: list[Epoch] = []
-        best, best_epoch, best_state = -math.inf, None, None
-        good = latest = (0, self._state())  # the latest state is good once a loss computed from it is finite
-        self.net.train()
-        try:
-            for number in range(1, self.epochs + 1):
-                started = time.perf_counter()
-                log_likelihood, divergence = self._epoch(number)
-                self._after_epoch(number)
-                epoch = self._record(number, log_likelihood, divergence, time.perf_counter() - started)
-                good, latest = latest, (number, self._state())
-                done.append(epoch)
-                watch.epoch(epoch)
-                if on_epoch is not None:
-                    on_epoch(epoch)
-                value = epoch.validation_log_likelihood
-                if value is None or self.config.patience is None or number <= self.ramp:
-                    continue
-                if value > best:
-                    best, best_epoch, best_state = value, number, latest[1]
-                elif number - (best_epoch or number) >= self.config.patience:
-                    break
-            self._check_end(len(done))
-        except TrainingDiverged as error:
-            epoch_kept, state = good if self.broken_at_start else latest
-            self._restore(state)
-            said = f"{error}; the network holds its state after epoch {epoch_kept}; try a smaller lr or a clip"
-            raise TrainingDiverged(said) from None
-        except SlabnetError:  # a bad batch in a stream
-            self._restore(latest[1])
-            raise
-        finally:
-            self.net.eval()
-        if best_state is not None:
-            self._restore(best_state)
-        return History(
-            epochs=tuple(done),
-            n=self.data.n,
-            steps=self.steps,
-            kl_weight=self._kl_weight(),
-            stopped_early=len(done) < self.epochs,
-            best_epoch=best_epoch,
-            config=self.config.model_dump(mode="json") | {"seed": self.seed},
-            cuts=tuple(self.cuts),
-        )
-
-    @torch.no_grad()
-    def _check_end(self, number: int) -> None:
-        """No loss has been computed from the last state: compute one."""
-        self.broken_at_start = True
-        x, y = self.last
-        self.net.eval()
-        with drawing(self.net, Fixed(self.draw.masks) if isinstance(self.draw, Fixed) else mean):
-            value = self.likelihood.log_prob(self.net(x), y).sum()
-        if not all(bool(torch.isfinite(part).all()) for part in [value, *self.net.parameters()]):
-            raise TrainingDiverged(f"fit: the network was not finite after step {self.steps} (epoch {number})")
-
-    def _epoch(self, number: int) -> tuple[float, float]:
-        """One pass over the data; the mean of both terms, weighted by the size of the batches."""
-        pending: list[Tensor] = []
-        total = torch.zeros(2, dtype=torch.float64)
-        rows, self.first_step = 0, self.steps + 1
-        cutter = self.cutter
-        net, optimiser = (self.net, self.optimiser) if cutter is None else (cutter.small, cutter.small_optimiser)
-        layers = self.layers if net is self.net else drawable_layers(net)
-        outside = 0.0 if cutter is None else cutter.kl_outside
-        for x, y in self.data.epoch(self.order):  # Algorithm 1
-            self._set_step_sizes(number, optimiser)
-            terms = elbo(
-                net,
-                self.likelihood,
-                x if cutter is None else cutter.columns(x),
-                y,
-                n=self.data.n,
-                draw=self.draw,
-                seed=self.noise,
-                samples=self.samples,
-                kl=self.config.kl,
-                kl_weight=self._kl_weight(),
-                baseline=self.baseline,
-                layers=layers,
-            )
-            loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._clip(optimiser)
-            optimiser.step()
-            rows, self.rows, self.steps, self.last = rows + len(x), self.rows + len(x), self.steps + 1, (x, y)
-            pending.append(torch.stack(_detached(terms)) * len(x))
-            if len(pending) == CHECK_EVERY:
-                total += self._gather(pending, number)
-        total += self._gather(pending, number)
-        means = total / rows
-        return float(means[0]), float(means[1]) + outside
-
-    def _gather(self, pending: list[Tensor], number: int) -> Tensor:
-        """Add up the terms of some steps; if one is not finite, stop."""
-        if not pending:
-            return torch.zeros(2, dtype=torch.float64)
-        terms = torch.stack(pending).to("cpu", torch.float64)
-        first = self.steps - len(pending) + 1
-        pending.clear()
-        bad = (~torch.isfinite(terms)).any(1)
-        if bool(bad.any()):
-            step = first + int(bad.nonzero()[0, 0])
-            self.broken_at_start = step == self.first_step
-            log_likelihood, divergence = terms[step - first].tolist()
-            said = f"log-likelihood {log_likelihood:g}, KL {divergence:g}"
-            raise TrainingDiverged(f"fit: the loss was not finite at step {step} (epoch {number}): {said}")
-        return terms.sum(0)
-
-    def _record(self, number: int, log_likelihood: float, divergence: float, seconds: float) -> Epoch:
-        alpha = self.tracker.update()
-        optimiser = self.optimiser if self.cutter is None else self.cutter.small_optimiser
-        rates = {group["name"]: group["lr"] for group in optimiser.param_groups}
-        return Epoch(
-            epoch=number,
-            log_likelihood=log_likelihood,
-            kl=divergence,
-            kl_weight=self._kl_weight(),
-            density_expected=alpha.density_expected,
-            density_median=alpha.density_median,
-            alpha_moving=alpha.moving,
-            alpha_at_prior=alpha.at_prior,
-            lr=rates.get("weights", 0.0),
-            omega_lr=rates.get("omega", 0.0),
-            seconds=seconds,
-            validation_log_likelihood=self._validate(),
-        )
-
-    def _kl_weight(self) -> float:
-        """The KL comes in over the ramp, by rows seen, so that the data speak before weights are removed."""
-        rows = self.ramp * self.data.n
-        return self.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
-
-    def _set_step_sizes(self, epoch: int, optimiser: FusedAdam) -> None:
-        config, done = self.config, min(1.0, self.rows / (self.epochs * self.data.n))
-        factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
-        settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
-        for group in optimiser.param_groups:
-            base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
-            group["lr"] = base * factor
-
-    def _clip(self, optimiser: FusedAdam) -> None:
-        if self.config.clip is not None:  # the loss is a sum over n rows, the limit is for one
-            parameters = [p for group in optimiser.param_groups for p in group["params"]]
-            nn.utils.clip_grad_norm_(parameters, self.config.clip * self.data.n)
-
-    def _split(self, train: Data, generator: torch.Generator) -> tuple[Batches, tuple[Tensor, Tensor]]:
-        if self.validation is not None:
-            refuse("fit", "validation_fraction", "0 when validation data are given", self.config.validation_fraction)
-        if not isinstance(self.data, TensorBatches) or not is_pair(train):
-            refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
-        order = torch.randperm(self.data.n, generator=generator).to(self.device)
-        kept = max(1, round(self.data.n * self.config.validation_fraction))
-        aside, rest = order[:kept], order[kept:]
-        if len(rest) < self.config.batch_size:
-            refuse("fit", "batch_size", f"at most the {len(rest)} rows left for training", self.config.batch_size)
-        x, y = self.data.x, self.data.y
-        return TensorBatches(x[rest], y[rest], self.config.batch_size), (x[aside], y[aside])
-
-    @torch.no_grad()
-    def _validate(self) -> float | None:
-        """Mean log-likelihood of the validation rows at the posterior mean, a steady measure."""
-        if self.validation is None:
-            return None
-        x, y = self.validation
-        draw = Fixed(self.draw.masks) if isinstance(self.draw, Fixed) else mean
-        self.net.eval()
-        with drawing(self.net, draw):
-            parts = [self.likelihood.log_prob(self.net(a), b).sum() for a, b in zip(x.split(1000), y.split(1000))]  # type: ignore[no-untyped-call]  # noqa: B905
-        self.net.train()
-        return float(torch.stack(parts).sum()) / len(x)
-
-    def _tensors(self) -> list[Tensor]:
-        """Everything training changes: parameters, and buffers such as a running mean."""
-        parts = [*self.net.parameters(), *self.net.buffers(), *self.likelihood.parameters()]
-        return list({id(part): part for part in parts}.values())
-
-    def _state(self) -> list[Tensor]:
-        return [part.detach().clone() for part in self._tensors()]
-
-    @torch.no_grad()
-    def _restore(self, state: list[Tensor]) -> None:
-        for part, value in zip(self._tensors(), state, strict=True):
-            part.copy_(value)
+    with (
+        watch,
+        _own_dropout(started.drops, started.seed),
+        _few_objects(),
+        passes("compiled" if config.compile else chosen()),
+    ):
+        if checkpoint is None:
+            return started.run(watch, on_epoch, None)
+        settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
+        keeper = Keeper(settings, describe_run(started, fixed))
+        if not resume:
+            keeper.start_afresh()
+        elif (found := keeper.latest()) is not None:
+            restore(started, *found)
+        with keeper.listening():
+            return started.run(watch, on_epoch, keeper)
 
 
 @contextmanager
-def _own_dropout(net: nn.Module, seed: int) -> Iterator[None]:
+def _own_dropout(drops: bool, seed: int) -> Iterator[None]:
     """torch's Dropout draws from the global generator: lend it a seeded one, and put the old state back."""
-    if not any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in net.modules()):
+    if not drops:
         yield
         return
     with torch.random.fork_rng():
@@ -354,26 +106,3 @@ def _few_objects() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _check_fixed(net: nn.Module, fixed: Selection | Literal["alpha"] | None) -> None:
-    """Refuse to keep fixed what a method does not have."""
-    if not isinstance(net, Network) or fixed is None:
-        return
-    kind, able, name = "alpha" if fixed == "alpha" else "a Selection", net.method.post_training, net.method.name
-    if kind not in able:
-        allowed = " or ".join(able) if able else "None"
-        refuse("fit", "fixed", f"{allowed} for the method {name}, which has nothing else to keep", kind)
-
-
-def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | None) -> Draw:
-    draw = named_draw(config.draw, config.delta)
-    if fixed is None or fixed == "alpha":
-        return draw
-    if not isinstance(fixed, Selection):
-        refuse("fit", "fixed", 'a Selection, "alpha" or None', fixed)
-    return Fixed(fixed.masks, draw)
-
-
-def _detached(terms: Terms) -> list[Tensor]:
-    return [terms.log_likelihood.detach(), terms.kl.detach()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,33 @@ class Fitted:
         return {"rows": [row.to_dict() for row in self.rows], "history": self.history.to_dict()}
 
 
-def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
+def checkpoints_of(out: Path) -> Path:
+    """The folder beside a model in which its fit is kept while it runs."""
+    return out.with_name(f"{out.name}.checkpoints")
+
+
+def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
+    """Whether `out` is the model of this very fit, so that there is nothing to resume."""
+    if not out.is_file() or checkpoints_of(out).exists():
+        return False
+    about = read_header(out)["about"]
+    came = {key: about.get(key) for key in ("data", "recipe")}
+    wanted = {"data": name, "recipe": recipe.model_dump(mode="json")}
+    for key, value in wanted.items():
+        if came[key] != value:
+            refuse("fit", "--resume", f"used with the settings {out} was fitted with", f"another {key}")
+    return True
+
+
+def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False) -> Fitted:
     """Fit a data set by name, write the model, and say how good it is on the test rows."""
     split = load(name)
     method, seed = recipe.network.method, recipe.train.seed
     sizes = (split.inputs, *recipe.network.hidden, split.classes)
     activation = recipe.network.activation
     net = mlp(sizes, activation=activation, method=method, prior=recipe.prior, start=recipe.start, seed=seed)
-    history = fit(net, split.train, recipe.train, progress="lines")
+    kept = checkpoints_of(out)
+    history = fit(net, split.train, recipe.train, progress="lines", checkpoint=kept, resume=resume)
     last, said = history[-1], []
     if net.method.selects:
         chosen = threshold_model(net, rule="median")
@@ -69,6 +89,7 @@ def fit_named(name: str, recipe: Recipe, out: Path) -> Fitted:
     about = {"data": name, "recipe": recipe.model_dump(mode="json"), "history": history.to_dict()["epochs"][-1]}
     about["history"].pop("seconds")  # the same fit gives the same bytes
     save(net, out, **about)
+    shutil.rmtree(kept, ignore_errors=True)  # the model holds all that matters now
     return Fitted(rows, said, history, len(split.test[1]))
 
 

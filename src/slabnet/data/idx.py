@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from slabnet.checks import FileError, refuse
 
-LARGEST = 1 << 30  # bytes; MNIST's training images are 47 million
+LARGEST = 1 << 28  # bytes; MNIST's training images are 47 million
+MOST_DIMENSIONS = 8
 _TYPES: dict[int, str] = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -24,7 +25,7 @@ def read_idx(path: str | Path) -> NDArray[np.generic]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES:
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or head[3] > MOST_DIMENSIONS:
                 raise FileError(f"read_idx: {path} must be an IDX file, got another beginning")
             declared = file.read(4 * head[3])
             if len(declared) < 4 * head[3]:
