@@ -29,7 +29,7 @@ g = torch.Generator().manual_seed(0)
 x = torch.randn(400, 30, generator=g)
 y = (x[:, 0] + x[:, 1] ** 2 > 0.5).long()
 net = sn.mlp((30, 20, 2), seed=1)
-config = sn.TrainConfig(epochs=60, batch_size=20, validation_fraction=0.1, patience=50, lr=0.005)
+config = sn.TrainConfig(epochs=45, batch_size=20, validation_fraction=0.1, patience=50, lr=0.005)
 print("ready", flush=True)
 history = sn.fit(net, (x, y), config, checkpoint=sn.Checkpoints(sys.argv[1] + "/kept", every_steps=3), resume=True)
 sn.save(net, sys.argv[1] + "/m.slab", kl=history[-1].kl)
@@ -60,7 +60,7 @@ def survive(
         process = start(command)
         wait(process)
         if killed < kills:
-            time.sleep(chance.uniform(0.0, 0.25))
+            time.sleep(chance.uniform(0.0, 0.2))
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
@@ -91,7 +91,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path,
 
 
 def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: dict[str, int]) -> None:
-    base = [sys.executable, "-m", "slabnet", "fit", "digits", "--hidden", "30", "--epochs", "40", "--seed", "2"]
+    base = [sys.executable, "-m", "slabnet", "fit", "digits", "--hidden", "30", "--epochs", "25", "--seed", "2"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
@@ -105,7 +105,7 @@ def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: di
         while process.poll() is None and found(kept) == before and time.monotonic() < until:
             time.sleep(0.02)
 
-    killed = survive(broken, [*base, "--resume", "--out", str(broken / "m.slab")], kept, 5, under_way)
+    killed = survive(broken, [*base, "--resume", "--out", str(broken / "m.slab")], kept, 3, under_way)
     assert (whole / "m.slab").read_bytes() == (broken / "m.slab").read_bytes()
     assert not kept.exists()
     counts["kills of `slabnet fit` survived, same bytes at the end"] = killed

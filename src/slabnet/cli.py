@@ -101,7 +101,12 @@ def fit(
     if resume and is_finished(out, data, settings):
         print(f"{out} is finished: there is nothing to resume.")
         return
-    found = fit_named(data, settings, out, resume)
+    try:
+        found = fit_named(data, settings, out, resume)
+    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
+        if not hasattr(stopped, "number"):
+            raise
+        _leave(f"slabnet: {stopped}; go on with the same command and --resume", 128 + stopped.number)
     if json:
         print(json_module.dumps(found.to_dict()))
         return
@@ -218,12 +223,8 @@ def run() -> NoReturn:
     except USAGE_ERROR as error:
         where = getattr(getattr(error, "ctx", None), "command_path", "slabnet")
         _leave(f"{where}: {one_line(error.format_message(), 300)}", 2)
-    except (typer.Abort, KeyboardInterrupt) as error:
-        stopped = error.__cause__ if isinstance(error, typer.Abort) else error  # typer makes its own of Ctrl-C
-        number = getattr(stopped, "number", None)
-        if number is None:
-            _leave("slabnet: interrupted; nothing was written", 130)
-        _leave(f"slabnet: {stopped}; go on with the same command and --resume", 128 + number)
+    except (typer.Abort, KeyboardInterrupt):
+        _leave("slabnet: interrupted; nothing was written", 130)
     except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -231,6 +232,8 @@ def run() -> NoReturn:
         if os.environ.get("SLABNET_DEBUG"):
             raise
         _leave(f"slabnet: unexpected {type(error).__name__}: {one_line(str(error))} (SLABNET_DEBUG=1 shows where)", 1)
+    if code == 130:  # what typer makes of Ctrl-C
+        _leave("slabnet: interrupted; nothing was written", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
