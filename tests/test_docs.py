@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import baselines, choosing, exactness, gradients, readme, speed
+from benchmarks import baselines, choosing, exactness, gradients, readme, security, speed
 from benchmarks.record import DOCS, RECORDS, ROOT
 
 RECORDED = [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
 
 
 def test_the_readme_s_numbers_are_those_of_its_record() -> None:
@@ -34,6 +34,11 @@ def test_pages_are_made_from_their_records(name: str, module: object) -> None:
 def test_the_page_on_speed_is_made_from_its_records() -> None:
     assert (DOCS / "speed.md").read_text("utf-8") == speed.page()
     assert (DOCS / "scaling.svg").read_bytes() == speed.picture()
+
+
+def test_security_has_the_counts_of_a_run() -> None:
+    counts = json.loads((RECORDS / "security.json").read_text("utf-8"))
+    assert (ROOT / "SECURITY.md").read_text("utf-8") == security.page(counts)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

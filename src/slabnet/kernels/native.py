@@ -42,6 +42,14 @@ _SIGNATURES = {
 }
 
 
+def _one_thread_after_fork() -> None:
+    torch.set_num_threads(1)  # the parent's other threads are not in the child, and would be waited for for ever
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread_after_fork)
+
+
 @contextmanager
 def passes(kind: Passes) -> Iterator[None]:
     """Choose how the passes over the weights are made inside the block.
