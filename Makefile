@@ -32,7 +32,7 @@ docs-records: .venv/.ready
 	$(RUN) -m benchmarks.baselines
 	$(RUN) -m benchmarks.readme
 
-.venv/.ready: pyproject.toml constraints.txt setup.py src/slabnet/kernels/kernels.c src/slabnet/kernels/elementary.h
+.venv/.ready: pyproject.toml constraints.txt setup.py $(wildcard src/slabnet/kernels/*.c src/slabnet/kernels/*.h)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "slabnet needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -48,7 +48,7 @@ setup(
         Extension(
             f"slabnet.kernels.kernels_{name}",
             ["src/slabnet/kernels/kernels.c"],
-            depends=["src/slabnet/kernels/elementary.h"],
+            depends=["src/slabnet/kernels/elementary.h", "src/slabnet/kernels/adam.h"],
             optional=True,
         )
         for name in VARIANTS

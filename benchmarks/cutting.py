@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from typing import Any
 
 import torch
@@ -23,9 +22,7 @@ def run(seed: int, cut_every: int, epochs: int | None) -> dict[str, Any]:
     """One fit, and what came out of it."""
     data = load("mnist")
     net = sn.mlp(SIZES, seed=seed)
-    started = time.perf_counter()
     history = sn.fit(net, data.train, sn.TrainConfig(epochs=epochs, cut_every=cut_every, seed=seed), progress="lines")
-    seconds = time.perf_counter() - started
     chosen, (x, y) = sn.median_model(net), data.test
     with torch.no_grad(), sn.drawing(net, sn.median):
         median = float((net(x).argmax(1) == y).float().mean())
@@ -41,7 +38,6 @@ def run(seed: int, cut_every: int, epochs: int | None) -> dict[str, Any]:
         "density_median": chosen.density,
         "log_likelihood": history[-1].log_likelihood,
         "kl": history[-1].kl,
-        "seconds": round(seconds, 1),
         "cuts": cuts,
     }
 

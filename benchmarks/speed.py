@@ -59,19 +59,19 @@ def cutting() -> str:
     if record is None:
         return "Not measured yet.\n"
     rows = record["results"]
-    columns = ("accuracy_median", "accuracy_averaged", "density_median", "log_likelihood", "kl", "seconds")
+    columns = ("accuracy_median", "accuracy_averaged", "density_median", "log_likelihood", "kl")
     lines = [
-        "| | seed | median model | averaged, 10 draws | density | log-likelihood | KL | seconds |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | seed | median model | averaged, 10 draws | density | log-likelihood | KL |",
+        "|---|---|---|---|---|---|---|",
     ]
     for every in sorted({row["cut_every"] for row in rows}, reverse=True):
         name = f"cut every {every} epochs" if every else "everything to the end"
         for row in sorted((r for r in rows if r["cut_every"] == every), key=lambda r: r["seed"]):
-            a, b, c, d, e, f = (row[column] for column in columns)
-            lines.append(f"| {name} | {row['seed']} | {a:.4f} | {b:.4f} | {c:.3%} | {d:.0f} | {e:.0f} | {f:.0f} |")
+            a, b, c, d, e = (row[column] for column in columns)
+            lines.append(f"| {name} | {row['seed']} | {a:.4f} | {b:.4f} | {c:.3%} | {d:.0f} | {e:.0f} |")
         middle = [statistics.median(r[column] for r in rows if r["cut_every"] == every) for column in columns]
-        a, b, c, d, e, f = middle
-        lines.append(f"| **{name}, median** | | {a:.4f} | {b:.4f} | {c:.3%} | {d:.0f} | {e:.0f} | {f:.0f} |")
+        a, b, c, d, e = middle
+        lines.append(f"| **{name}, median** | | {a:.4f} | {b:.4f} | {c:.3%} | {d:.0f} | {e:.0f} |")
     example = next(r for r in rows if r["cut_every"])
     lines += ["", f"What was left, and what each cut did to the two terms of the bound (seed {example['seed']}):", ""]
     lines += ["| after epoch | inputs, units of each layer | log-likelihood | KL |", "|---|---|---|---|"]

@@ -61,6 +61,8 @@ def our_step(method: str, draw: Draw, sizes: tuple[int, ...] = SIZES, passes: ke
     noise = torch.Generator().manual_seed(SEED)
     net.train()
     layers = drawable_layers(net)
+    if passes == "auto":
+        optimiser.defer(layers.values())
 
     def step(x: Tensor, y: Tensor) -> None:
         with kernels.passes(passes):

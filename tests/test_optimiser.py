@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from torch import nn
 
 import slabnet as sn
 from slabnet import kernels
+from slabnet.elbo import elbo
 from slabnet.kernels import native
 from slabnet.optimiser import FusedAdam, make_optimiser
+from slabnet.scopes import Draw, drawable_layers
 
 
 def parameters(dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
@@ -97,3 +100,58 @@ def test_torch_s_own_step_where_the_passes_are_torch_s() -> None:
         take_steps(optimiser, params, 3)
         assert optimiser._table is None
     assert native.chosen() == "auto"
+
+
+@pytest.mark.skipif(native.library() is None, reason="the package was installed without a C compiler")
+@pytest.mark.parametrize("method", ["lbbnn", "gaussian"])
+@pytest.mark.parametrize("draw", [sn.local, sn.relaxed(0.5), sn.straight_through(0.3)], ids=str)
+@pytest.mark.parametrize("kl", ["exact", "sampled"])
+def test_gradient_and_step_in_one_pass_are_the_two_passes(method: str, draw: Draw, kl: Any) -> None:
+    if draw is sn.local and kl == "sampled":
+        pytest.skip("local draws no weights")
+    g = torch.Generator().manual_seed(4)
+    x, y = torch.randn(30, 40, generator=g), torch.randint(0, 3, (30,), generator=g)
+    found = []
+    for put_off in (True, False):
+        net = sn.mlp((40, 70, 30, 3), method=method, seed=2)
+        optimiser = make_optimiser(net, net.likelihood, sn.TrainConfig(lr=0.01), omega=True)
+        if put_off:
+            optimiser.defer(drawable_layers(net).values())
+        noise = torch.Generator().manual_seed(1)
+        for _ in range(12):
+            terms = elbo(net, net.likelihood, x, y, n=300, draw=draw, kl=kl, seed=noise)
+            optimiser.zero_grad()
+            (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]
+            if put_off:
+                assert all(layer.weight.mu.grad is None for layer in drawable_layers(net).values())
+            optimiser.step()
+        optimiser.release()
+        state = optimiser.state_dict()["state"].values()
+        found.append([*net.parameters(), *(value for part in state for value in part.values())])
+        terms = elbo(net, net.likelihood, x, y, n=300, seed=noise)
+        (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]
+        assert all(p.grad is not None for p in net.parameters())  # as ever
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(native.library() is None, reason="the package was installed without a C compiler")
+def test_a_layer_that_is_used_twice_gets_both_gradients() -> None:
+    found = []
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(4))
+    for put_off in (True, False):
+        layer, other = sn.Linear(8, 8, seed=1), sn.Linear(8, 8, seed=2)
+        net = nn.Sequential(layer, nn.ReLU(), layer, other)
+        optimiser = make_optimiser(net, sn.Gaussian(phi=1.0), sn.TrainConfig(lr=0.01), omega=True)
+        if put_off:
+            optimiser.defer(drawable_layers(net).values())
+        for step in range(5):
+            with sn.drawing(net, sn.local, step):
+                out = net(x)
+            optimiser.zero_grad()
+            out.square().sum().backward()
+            optimiser.step()
+        optimiser.release()
+        found.append(list(net.parameters()))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from slabnet.config import TrainConfig
 from slabnet.kernels import native
+from slabnet.kernels.layer import Pending
+from slabnet.layers import SlabLayer
 from slabnet.likelihoods import Likelihood
 
 HYPER_SPEED = 10.0  # step size of a learned sigma_beta, as a multiple of lr
@@ -21,14 +23,60 @@ PIECE = 2048  # as in kernels.c
 class FusedAdam(torch.optim.Adam):
     """`torch.optim.Adam(fused=True)`, with all tensors in one pass where the compiled passes apply.
 
-    The same state and, to rounding, the same numbers; but one call a step instead of one for every group, and no
-    lists of tensors gathered anew.
+    The same state and, to rounding, the same numbers. After `defer` the gradients of the weights of spike-and-slab and
+    Gaussian layers are not written at all: backward leaves them to `step`, which computes them and uses them at once.
     """
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, fused=True)
         self._table: _Table | None = None
         self._looked = False  # whether it has been seen if the C pass takes these tensors
+        self._deferred: dict[int, tuple[Tensor, ...]] = {}
+        self._pending: dict[int, Pending] = {}
+
+    def defer(self, layers: Iterable[Any]) -> None:
+        """Take gradient and step in one pass for the weights of these layers, until `release`."""
+        rates = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
+        for layer in layers:
+            if not isinstance(layer, SlabLayer) or not layer.plain_prior:
+                continue
+            triple = tuple(p for p in (layer.weight.mu, layer.weight.rho, layer.weight.omega) if p is not None)
+            if all(id(p) in rates and native.applies(p) and p.is_contiguous() for p in triple):
+                self._deferred[id(triple[0])] = triple
+                triple[0].slabnet_sink = self  # type: ignore[attr-defined]
+
+    def release(self) -> None:
+        """Gradients are gradients again."""
+        self._flush()
+        for mu, *_ in self._deferred.values():
+            if getattr(mu, "slabnet_sink", None) is self:
+                del mu.slabnet_sink  # type: ignore[attr-defined]
+        self._deferred.clear()
+        self.settle()
+
+    def take(self, mu: Tensor, rho: Tensor, omega: Tensor | None, pending: Pending) -> bool:
+        """Called in the backward pass: keep what a gradient needs, if it is the only one for these weights."""
+        triple = self._deferred.get(id(mu))
+        parts = [p for p in (mu, rho, omega) if p is not None]
+        if triple is None or [p.data_ptr() for p in parts] != [p.data_ptr() for p in triple]:
+            return False
+        if id(mu) in self._pending or mu.grad is not None:  # used twice: add them up as gradients
+            self._flush()
+            return False
+        self._pending[id(mu)] = pending
+        return True
+
+    def _flush(self) -> None:
+        """Compute the gradients that were put off, after all."""
+        for key, pending in self._pending.items():
+            triple = self._deferred[key]
+            grads = [torch.empty_like(p) for p in triple]
+            addresses = [g.data_ptr() for g in grads] + [0] * (3 - len(grads))
+            scale = torch.empty(())
+            native.run(f"{pending.kind}_back", 0, *pending.arguments, *addresses, scale.data_ptr())
+            for parameter, grad in zip(triple, grads, strict=True):
+                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+        self._pending.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._table, self._looked = None, False
@@ -46,6 +94,7 @@ class FusedAdam(torch.optim.Adam):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients."""
+        self._pending.clear()
         if not set_to_none:
             super().zero_grad(set_to_none=False)
             return
@@ -57,8 +106,12 @@ class FusedAdam(torch.optim.Adam):
         """One step for every parameter that has a gradient."""
         if not self._looked and all(self.state.get(p) for group in self.param_groups for p in group["params"]):
             self._table, self._looked = _Table.of(self), True
-        if closure is None and self._table is not None and self._table.step():
+        if self._table is None or closure is not None or len(self._pending) not in (0, len(self._deferred)):
+            self._flush()
+        if closure is None and self._table is not None and self._table.step(self._deferred, self._pending):
+            self._pending.clear()
             return None
+        self._flush()
         if self._table is not None:
             self.settle()
         return super().step(closure)
@@ -79,9 +132,10 @@ class _Table:
         self.count = int(self.steps[0]) if self.steps else 0
         self.places = [p.data_ptr() for p in self.params]
         self.addresses = [torch.tensor([t.data_ptr() for t in part]) for part in self.kept]
+        pairs = [(s["exp_avg"].data_ptr(), s["exp_avg_sq"].data_ptr()) for s in states]
+        self.memory = {id(p): pair for p, pair in zip(self.params, pairs, strict=True)}
         self.sizes = torch.tensor([p.numel() for p in self.params])
-        places = [(k, at) for k, p in enumerate(self.params) for at in range(0, p.numel(), PIECE)]
-        self.pieces = torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
+        self._pieces: dict[frozenset[int], Tensor] = {}
 
     @classmethod
     def of(cls, optimiser: FusedAdam) -> _Table | None:
@@ -92,27 +146,46 @@ class _Table:
         fits = all(native.applies(t) and t.is_contiguous() for part in made.kept for t in part)
         return made if made.params and fits and len({float(s) for s in made.steps}) == 1 else None
 
-    def step(self) -> bool:
+    def pieces(self, without: frozenset[int]) -> Tensor:
+        """(tensor, place) of each piece of the parameters that the pass over all of them takes."""
+        if without not in self._pieces:
+            places = [
+                (k, at) for k, p in enumerate(self.params) if id(p) not in without for at in range(0, p.numel(), PIECE)
+            ]
+            self._pieces[without] = torch.tensor(places, dtype=torch.int64).reshape(-1, 2)
+        return self._pieces[without]
+
+    def step(self, deferred: dict[int, tuple[Tensor, ...]], pending: dict[int, Pending]) -> bool:
         """Make a step, or say that this is not the pass for it."""
         if [p.data_ptr() for p in self.params] != self.places:
             return False  # they have moved
-        grads, rates = [], []
+        apart = frozenset(id(p) for triple in deferred.values() for p in triple) if pending else frozenset()
+        grads, rates, by_id = [], [], {}
         ahead = self.count + 1
         shrink = 1 - 0.9**ahead
         for group in self.groups:
             rate = group["lr"] / shrink
             for parameter in group["params"]:
                 grad = parameter.grad
+                rates.append(rate)
+                if id(parameter) in apart:
+                    by_id[id(parameter)] = rate
+                    grads.append(0)
+                    continue
                 if grad is None or grad.dtype != torch.float32 or not grad.is_contiguous():
                     return False
                 grads.append(grad.data_ptr())
-                rates.append(rate)
         self.count = ahead
+        adam = (1 / math.sqrt(1 - 0.999**ahead), 0.9, 0.999, self.groups[0]["eps"])
+        for key, put_off in pending.items():
+            triple = deferred[key]
+            memory = [address for p in triple for address in self.memory[id(p)]] + [0] * (6 - 2 * len(triple))
+            speeds = by_id[id(triple[0])], by_id[id(triple[-1])]
+            native.run(f"{put_off.kind}_step", *put_off.arguments, *memory, *speeds, *adam)
         p, m, v = (part.data_ptr() for part in self.addresses)
-        given, speeds = array("q", grads), array("f", rates)
-        lists = (self.pieces.data_ptr(), self.sizes.data_ptr(), p, given.buffer_info()[0], m, v)
-        root = 1 / math.sqrt(1 - 0.999**ahead)
-        native.run("adam", len(self.pieces), *lists, speeds.buffer_info()[0], root, 0.9, 0.999, self.groups[0]["eps"])
+        given, all_rates, pieces = array("q", grads), array("f", rates), self.pieces(apart)
+        lists = (pieces.data_ptr(), self.sizes.data_ptr(), p, given.buffer_info()[0], m, v)
+        native.run("adam", len(pieces), *lists, all_rates.buffer_info()[0], *adam)
         torch.autograd.graph.increment_version(self.params)  # autograd must see that they have changed
         return True
 

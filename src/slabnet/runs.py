@@ -103,6 +103,7 @@ class Run:
         self.part = Part()
         self.last: tuple[Tensor, Tensor] | None = None
         self.cutter = self._cutter() if fixed is None and config.cut_every else None
+        self.one_pass = fixed is None and config.clip is None and self.samples == 1
 
     def _cutter(self) -> Cutter | None:
         """What leaves dead neurons out of the computation, where the network is of that kind."""
@@ -153,6 +154,9 @@ class Run:
             self._restore(latest[1])
             raise
         finally:
+            self.optimiser.release()
+            if self.cutter is not None:
+                self.cutter.small_optimiser.release()
             self.net.eval()
         if self.best_state is not None and not self.finished:
             self._restore(self.best_state)
@@ -224,6 +228,8 @@ class Run:
         cutter = self.cutter
         net, optimiser = (self.net, self.optimiser) if cutter is None else (cutter.small, cutter.small_optimiser)
         layers = self.layers if net is self.net else drawable_layers(net)
+        if self.one_pass:
+            optimiser.defer(layers.values())
         outside = 0.0 if cutter is None else cutter.kl_outside
         for x, y in self.data.epoch(self.order, part.batches):  # Algorithm 1
             self._set_step_sizes(number, optimiser)
@@ -252,6 +258,7 @@ class Run:
             if len(part.pending) == CHECK_EVERY:
                 part.total += self._gather(part.pending, number)
             self._keep(keeper, epoch_ended=False)
+        optimiser.release()  # who looks at the network between epochs finds gradients as ever
         part.total += self._gather(part.pending, number)
         means = part.total / part.rows
         self.part = Part()

@@ -392,31 +392,4 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
   return failed;
 }
 
-/* ---- Adam ---- */
-
-INLINE void adam_piece(int count, float *RESTRICT p, const float *RESTRICT g, float *RESTRICT m, float *RESTRICT v,
-                       float beta1, float beta2, float eps, float rate, float root) {
-  SIMD
-  for (int i = 0; i < count; i++) {
-    float grad = g[i];
-    float first = beta1 * m[i] + (1.0f - beta1) * grad, second = beta2 * v[i] + (1.0f - beta2) * grad * grad;
-    m[i] = first;
-    v[i] = second;
-    p[i] -= rate * first / (sqrtf(second) * root + eps);
-  }
-}
-
-/* One step of Adam for many tensors at once. rate = lr / (1 - beta1^t), root = 1 / sqrt(1 - beta2^t).
-   pieces: (tensor, place) of each piece of at most PIECE numbers. */
-EXPORT int slabnet_adam(int64_t count, const int64_t *pieces, const int64_t *sizes, float *const *p, float *const *g,
-                        float *const *m, float *const *v, const float *rates, float root, float beta1, float beta2,
-                        float eps, int threads) {
-  THREADS(count > 4)
-  for (int64_t piece = 0; piece < count; piece++) {
-    int64_t k = pieces[2 * piece], at = pieces[2 * piece + 1];
-    int n = (int)(sizes[k] - at < PIECE ? sizes[k] - at : PIECE);
-    adam_piece(n, p[k] + at, g[k] + at, m[k] + at, v[k] + at, beta1, beta2, eps, rates[k], root);
-  }
-  (void)threads;
-  return 0;
-}
+#include "adam.h"

@@ -7,7 +7,7 @@ side, so that both products are one batched product in each direction, and inter
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,20 @@ from torch import Tensor
 from slabnet.kernels.native import run
 
 FLOAT = 4  # bytes
+
+
+class Pending(NamedTuple):
+    """A gradient that has not been computed: which pass would do it, with which addresses, and what lies there."""
+
+    kind: str
+    arguments: tuple[Any, ...]
+    alive: tuple[Any, ...]
+
+
+def taken_by_optimiser(mu: Tensor, rho: Tensor, omega: Tensor | None, pending: Pending) -> bool:
+    """Whether an optimiser has asked to take this gradient and its own step in one pass (`FusedAdam.defer`)."""
+    sink = getattr(mu, "slabnet_sink", None)
+    return sink is not None and bool(sink.take(mu, rho, omega, pending))
 
 
 class LocalLinear(torch.autograd.Function):
@@ -63,11 +77,23 @@ class LocalLinear(torch.autograd.Function):
         slope = out.data_ptr() + FLOAT * rows * units
         run("local_back", rows, units, given.data_ptr(), slope, pair.data_ptr(), sums.data_ptr())
         g_both = torch.bmm(pair.transpose(1, 2), squares)
-        grads = [None if part is None else torch.empty_like(part) for part in (mu, rho, omega, b_mu, b_rho, b_omega)]
         weight = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs))
         bias = (units, _address(b_mu), _address(b_rho), _address(b_omega), *_logs(b_logs))
-        taken = (g_both.data_ptr(), sums.data_ptr(), g_kl.data_ptr())
-        run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
+        at = g_both.data_ptr()
+        wanted = (at, at + FLOAT * mu.numel(), g_kl.data_ptr())
+        pending = Pending("moments", (*weight, log_s.data_ptr(), *wanted), (g_both, g_kl, log_s, logs))
+        grads: list[Tensor | None] = [None, None, None]
+        if taken_by_optimiser(mu, rho, omega, pending):
+            grads += [None if part is None else torch.empty_like(part) for part in (b_mu, b_rho, b_omega)]
+            if b_mu is not None:
+                beta = sums.data_ptr()
+                given_b = (beta, beta + FLOAT * units, g_kl.data_ptr())
+                run("moments_back", 0, *bias, log_s.data_ptr(), *given_b, *map(_address, grads[3:]), d_s.data_ptr())
+        else:
+            parts = (mu, rho, omega, b_mu, b_rho, b_omega)
+            grads = [None if part is None else torch.empty_like(part) for part in parts]
+            taken = (at, sums.data_ptr(), g_kl.data_ptr())
+            run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
         d_x = None
         if ctx.needs_input_grad[0]:
             through = torch.bmm(pair, both)
@@ -107,10 +133,18 @@ class DrawLayer(torch.autograd.Function):
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
         (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.kept
         d_s = mu.new_empty(())
-        d_weight = _draw_back(0, mu, rho, omega, logs, log_s, eps, soft, options, given, g_kl, d_s)
+        given = given if given.is_contiguous() else given.contiguous()
+        block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
+        kept = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
+        pending = Pending("draw", (*block, *kept), (eps, soft, given, g_kl, log_s, logs))
+        d_weight: tuple[Any, ...] = (None, None, None)
+        add = 0
+        if not taken_by_optimiser(mu, rho, omega, pending):
+            d_weight = _draw_back(0, mu, rho, omega, logs, log_s, eps, soft, options, given, g_kl, d_s)
+            add = 1
         d_bias: tuple[Any, ...] = (None, None, None)
         if b_mu is not None:
-            d_bias = _draw_back(1, b_mu, b_rho, b_omega, b_logs, log_s, b_eps, b_soft, options, b_given, g_kl, d_s)
+            d_bias = _draw_back(add, b_mu, b_rho, b_omega, b_logs, log_s, b_eps, b_soft, options, b_given, g_kl, d_s)
         return d_s, *d_weight, *d_bias, None
 
 

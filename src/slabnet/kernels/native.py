@@ -37,6 +37,8 @@ _SIGNATURES = {
     "local": "nnnpfpppp",
     "local_back": "nnpppp",
     "adam": "npppppppffff",
+    "moments_step": "npppppippppppppppffffff",
+    "draw_step": "npppppipppfiippppppppffffff",
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
 }

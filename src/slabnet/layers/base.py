@@ -76,6 +76,11 @@ class SlabLayer(Drawable):
         return torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
 
     @property
+    def plain_prior(self) -> bool:
+        """Whether nothing of the prior is learned, and no indicator was decided beforehand."""
+        return self.closed_form and self.prior.log_sigma_beta is None and self.prior.pinned is None
+
+    @property
     def closed_form(self) -> bool:
         return self.prior.closed_form
 
