@@ -10,9 +10,10 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from benchmarks.record import RECORDS, provenance, write_bytes, write_page
+from benchmarks.record import RECORDS, ROOT, provenance, write_bytes, write_page
 from benchmarks.step_time import MUST, WANTED
 from slabnet.cutting import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
+from slabnet.files import write_atomically
 
 NAMES = {
     "local": "spike and slab, local reparametrisation (the default)",
@@ -179,8 +180,37 @@ model at a density of at most 1%.
 {to_accuracy()}"""
 
 
+BEGIN, END = "<!-- speed: made by `python -m benchmarks.speed` -->", "<!-- end of speed -->"
+SHORT = ("local", "straight_through", "gaussian_drawn", "bayesian-torch", "torchbnn", "blitz", "pyro")
+
+
+def short() -> str:
+    """Some rows for the README."""
+    record = read("step_time")
+    if record is None:
+        return "Not measured yet."
+    lines = ["| 784-400-600-10, batches of 100 | time, as a multiple of a plain network's |", "|---|---|"]
+    for key in SHORT:
+        value = record["results"].get(key)
+        lines.append(f"| one step: {NAMES[key]} | {f'{value:.1f}' if isinstance(value, float) else value} |")
+    for extra, name in (("training", "a whole default training on MNIST"), ("averaging", "averaging over 10 draws")):
+        found = read(f"step_time_{extra}")
+        if found is not None:
+            lines.append(f"| {name} | {found['results'][extra]:.1f} |")
+    return "\n".join([*lines, "", provenance(record)])
+
+
+def fill(readme: str) -> str:
+    """The README with its section on speed made anew."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{short()}\n{END}{after}"
+
+
 def main() -> None:
     write_page("speed.md", page())
+    readme = ROOT / "README.md"
+    write_atomically(readme, fill(readme.read_text("utf-8")).encode())
     drawn = picture()
     if drawn is not None:
         write_bytes("scaling.svg", drawn)

@@ -34,6 +34,8 @@ def test_pages_are_made_from_their_records(name: str, module: object) -> None:
 def test_the_page_on_speed_is_made_from_its_records() -> None:
     assert (DOCS / "speed.md").read_text("utf-8") == speed.page()
     assert (DOCS / "scaling.svg").read_bytes() == speed.picture()
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert speed.fill(text) == text
 
 
 def test_security_has_the_counts_of_a_run() -> None:
