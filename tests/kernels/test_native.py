@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from torch import Tensor
 import slabnet as sn
 from slabnet import kernels
 from slabnet.elbo import elbo
-from slabnet.kernels import native, operators, philox, reference
+from slabnet.kernels import native, operators, philox, reference, switch
 from slabnet.scopes import drawable_layers
 
 COMPILED = native.library() is not None
@@ -296,6 +297,22 @@ def test_torch_compile_sees_ordinary_operators() -> None:
         strict=True,
     ):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's own doing
+@pytest.mark.parametrize("draw", ["local", "relaxed"])
+def test_the_torch_passes_can_be_compiled(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same fit with `TrainConfig(compile=True)`; the graph is traced, and run without a code generator."""
+    traced = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr("slabnet.kernels.switch.torch.compile", traced)
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(1))
+    found = []
+    for compiled in (True, False):
+        net = sn.mlp((5, 7, 2), seed=1)
+        config = sn.TrainConfig(epochs=2, batch_size=20, draw=draw, compile=compiled)
+        found.append(sn.fit(net, (x, (x[:, 0] > 0).long()), config)[-1].elbo)
+    switch._compiled.cache_clear()
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("wanted", ["torch", "baseline", "avx2", "avx512"])

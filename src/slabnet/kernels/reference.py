@@ -101,7 +101,8 @@ def draw(
     log_psi: Tensor,
     log_not_psi: Tensor,
     log_s: Tensor,
-    seed: Tensor,
+    eps: Tensor,
+    nu: Tensor,
     delta: float,
     hard: bool,
     sampled: bool,
@@ -110,7 +111,6 @@ def draw(
 
     The divergence is the closed form, or log q - log p at the very gamma and beta that were drawn (eq. estloss).
     """
-    eps, nu = noise_like(mu, seed)
     beta = mu + softplus(rho) * eps
     gamma = None if omega is None else relaxed_indicator(omega, nu, delta, hard)
     value = beta if gamma is None else gamma * beta
@@ -142,15 +142,19 @@ def noise_like(like: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
 def noise(seed: Tensor, rows: int, units: int, first_row: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Standard normals, and uniforms strictly inside (0, 1), each of shape (rows, units)."""
     counters = philox.counters_for(units)
-    if native.on_cpu(seed) and not torch.compiler.is_compiling():
+    if native.on_cpu(seed):
         u = torch.empty(4, rows, counters)
         native.call("uniforms", rows, counters, first_row, seed, u)
         return philox.from_uniforms(u.to(dtype), units)
     return philox.from_uniforms(philox.uniforms(seed, rows, counters, first_row, dtype), units)
 
 
-def local(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int, floor: float) -> Tensor:
-    """mean + sqrt(variance) * eps, one eps for each pre-activation; the root of zero has no gradient, hence a floor."""
-    rows = len(mean) if mean.ndim > 1 else 1
-    eps, _ = noise(seed, rows, mean.numel() // max(rows, 1), first_row, mean.dtype)
-    return mean + variance.clamp_min(floor).sqrt() * eps.reshape(mean.shape)
+def noise_by_row(like: Tensor, seed: Tensor, first_row: int) -> Tensor:
+    """A normal for each pre-activation, keyed by its row and its place in the row."""
+    rows = len(like) if like.ndim > 1 else 1
+    return noise(seed, rows, like.numel() // max(rows, 1), first_row, like.dtype)[0].reshape(like.shape)
+
+
+def local(mean: Tensor, variance: Tensor, eps: Tensor, floor: float) -> Tensor:
+    """mean + sqrt(variance) * eps; the root of zero has no gradient, hence a floor."""
+    return mean + variance.clamp_min(floor).sqrt() * eps

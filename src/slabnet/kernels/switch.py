@@ -59,8 +59,9 @@ def slab_draw(
 ) -> tuple[Tensor, Tensor]:
     """A relaxed or straight-through draw of each weight (Prop. 2), and the divergence, in one pass."""
     if not native.applies(mu):
-        options = (seed, delta, hard, kl == "sampled")
-        found: tuple[Tensor, Tensor] = _torch("draw")(mu, rho, omega, log_psi, log_not_psi, log_s, *options)
+        noise = reference.noise_like(mu, seed)
+        block = (mu, rho, omega, log_psi, log_not_psi, log_s)
+        found: tuple[Tensor, Tensor] = _torch("draw")(*block, *noise, delta, hard, kl == "sampled")
         return found
     run: Any = torch.ops.slabnet.draw if torch.compiler.is_compiling() else operators.Draw.apply
     kind = operators.HARD if hard else operators.RELAXED
@@ -71,7 +72,8 @@ def slab_draw(
 def local_draw(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int = 0) -> Tensor:
     """Local reparametrisation: one normal for each pre-activation, keyed by its row and place in the row."""
     if not native.applies(mean):
-        drawn: Tensor = _torch("local")(mean, variance, seed, first_row, VARIANCE_FLOOR)
+        eps = reference.noise_by_row(mean, seed, first_row)
+        drawn: Tensor = _torch("local")(mean, variance, eps, VARIANCE_FLOOR)
         return drawn
     run: Any = torch.ops.slabnet.local if torch.compiler.is_compiling() else operators.Local.apply
     out: Tensor = run(mean, variance, seed, first_row, VARIANCE_FLOOR)[0]
@@ -124,6 +126,7 @@ def noise_like(like: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _torch(name: str) -> Callable[..., Any]:
+    """A pass in torch, compiled if that was asked for. Noise is made outside: inductor gets 64-bit integers wrong."""
     found: Callable[..., Any] = getattr(reference, name)
     return _compiled(found) if native.chosen() == "compiled" else found
 
