@@ -12,6 +12,7 @@ import typer
 
 from slabnet.checks import SlabnetError, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
+from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
 from slabnet.version import __version__
 
@@ -26,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(commands)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
@@ -90,7 +93,7 @@ def fit(
 ) -> None:
     check_choice("fit", "DATA", data, DATA_SETS)
     settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
-    network = NetworkConfig(**settings.network.model_dump() | _given(method=method, hidden=_widths(hidden)))
+    network = NetworkConfig(**settings.network.model_dump() | _given(method=method, hidden=parse_widths("fit", hidden)))
     train = TrainConfig(**settings.train.model_dump() | _given(epochs=epochs, seed=seed))
     from slabnet.files import check_writable
 
@@ -203,15 +206,6 @@ def print_rows(title: str, rows: list[Row]) -> None:
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were given on the command line."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _widths(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        refuse("fit", "--hidden", "whole numbers with commas, as in 400,600", text)
-    return tuple(int(part) for part in parts)
 
 
 def run() -> NoReturn:

@@ -9,16 +9,20 @@ from torch import Tensor, nn
 
 from slabnet.draws import exact, fixed
 from slabnet.metrics import accuracy, accuracy_with_doubt
+from slabnet.networks import Network
 from slabnet.predict import predict
 from slabnet.records import Selection
-from slabnet.scopes import Draw, mean
+from slabnet.scopes import Draw, drawable_layers, mean
 
 DOUBT = 0.95
+DRAWS_STRUCTURE = ("concrete-dropout", "mc-dropout", "horseshoe")  # more than weights is drawn: SIM in Table 1
+
+Rows = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to predict. gamma: SIM drawn, MED median model, ALL every weight; beta: SIM drawn, EXP mean.
+    """One way to predict. gamma: SIM drawn, MED median model, PRN pruned, ALL every weight; beta: SIM drawn, EXP mean.
 
     weights: how many weights the way uses, over all its draws; intercepts are not counted.
     """
@@ -46,7 +50,7 @@ def spike_slab_rows(
     joint: nn.Module,
     chosen_net: nn.Module,
     chosen: Selection,
-    test: tuple[Tensor, Tensor],
+    test: Rows,
     *,
     post_trained: bool,
     draws: int,
@@ -72,7 +76,42 @@ def spike_slab_rows(
     ]
 
 
-def plain_row(method: str, net: nn.Module, test: tuple[Tensor, Tensor], *, draws: int = 1, seed: int = 0) -> Row:
+def rows_of(
+    net: Network,
+    chosen: Selection | None,
+    chosen_net: nn.Module | None,
+    test: Rows,
+    *,
+    post_trained: bool,
+    draws: int,
+    seed: int,
+) -> list[Row]:
+    """The rows of Table 1 that the method of `net` has.
+
+    chosen, chosen_net: the model that was chosen (by alpha or by pruning), and the network that predicts with it.
+    """
+    method = net.method
+    options: dict[str, Any] = {"post_trained": post_trained, "seed": seed}
+    if method.selects:
+        assert chosen is not None
+        return spike_slab_rows(method.name, net, chosen_net or net, chosen, test, draws=draws, **options)
+    drawn = drawable_layers(net)
+    gamma = "SIM" if method.wrapper in DRAWS_STRUCTURE else "ALL"
+    ways: list[tuple[str, str, nn.Module, Draw, int]] = []
+    if chosen is None or not post_trained:
+        ways += [(gamma, "SIM", net, exact, r) for r in (1, draws)] if drawn else []
+        ways += [("ALL", "EXP", net, mean, 1)]
+    if chosen is not None:
+        assert chosen_net is not None
+        ways += [("PRN", "SIM", chosen_net, fixed(chosen.masks, exact), r) for r in (1, draws)]
+        ways += [("PRN", "EXP", chosen_net, fixed(chosen.masks), 1)]
+    return [
+        _row(method.name, g, b, post_trained, way_net, draw, r, chosen if g == "PRN" else None, test, seed)
+        for g, b, way_net, draw, r in ways
+    ]
+
+
+def plain_row(method: str, net: nn.Module, test: Rows, *, draws: int = 1, seed: int = 0) -> Row:
     """The row of a network without indicators: every weight in use."""
     draw = mean if draws == 1 else exact
     return _row(method, "ALL", "EXP" if draws == 1 else "SIM", False, net, draw, draws, None, test, seed)
@@ -87,7 +126,7 @@ def _row(
     draw: Draw,
     draws: int,
     chosen: Selection | None,
-    test: tuple[Tensor, Tensor],
+    test: Rows,
     seed: int,
 ) -> Row:
     x, y = test

@@ -1,0 +1,108 @@
+"""What each lever of the recipe does, chosen by rows kept aside: 50 000 images to train, 10 000 to judge, no test set.
+
+`python -m benchmarks.recipes --dataset mnist` tries every candidate once and can be stopped and started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from typing import Any
+
+import torch
+
+import slabnet as sn
+from benchmarks.record import RECORDS, write_record
+from slabnet.data import load
+
+ASIDE = 10_000
+POST_EPOCHS = 10
+DRAWS = 10
+
+# name -> what differs from the default recipe; "input" and "post" are not settings of the fit itself
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "step sizes fall (cosine)": {"train": {"schedule": "cosine"}},
+    "cosine, 100 epochs": {"train": {"schedule": "cosine", "epochs": 100}},
+    "cosine, psi 0.3": {"train": {"schedule": "cosine"}, "prior": {"psi": 0.3}},
+    "cosine, sigma_beta 0.5": {"train": {"schedule": "cosine"}, "prior": {"sigma_beta": 0.5}},
+    "cosine, sigma_beta learned": {"train": {"schedule": "cosine"}, "prior": {"sigma_beta": "learned"}},
+    "cosine, lr 2e-3": {"train": {"schedule": "cosine", "lr": 2e-3}},
+    "cosine, ramp of 40": {"train": {"schedule": "cosine", "ramp_epochs": 40}},
+    "cosine, omega step 0.01": {"train": {"schedule": "cosine", "omega_lr": 0.01}},
+    "cosine, pixels standardised": {"train": {"schedule": "cosine"}, "input": "standardised"},
+    "cosine, pixels times 2": {"train": {"schedule": "cosine"}, "input": "doubled"},
+    "cosine, two draws a step": {"train": {"schedule": "cosine", "samples": 2}},
+    "cosine, straight-through": {"train": {"schedule": "cosine", "draw": "straight_through"}},
+    "cosine, batch 200, lr 2e-3": {"train": {"schedule": "cosine", "batch_size": 200, "lr": 2e-3, "omega_lr": 0.04}},
+    "cosine, KL halved (tempered)": {"train": {"schedule": "cosine", "kl_weight": 0.5}},
+}
+
+
+def scaled(x: torch.Tensor, how: str | None) -> torch.Tensor:
+    """The pixels as a candidate wants them."""
+    if how == "standardised":
+        return (x - x.mean()) / x.std()
+    return 2 * x if how == "doubled" else x
+
+
+def run(dataset: str, given: dict[str, Any], seed: int) -> dict[str, Any]:
+    """One candidate: fit, choose, post-train, judge on the rows kept aside."""
+    x, y = load(dataset).train
+    x = scaled(x, given.get("input"))
+    train, aside = (x[:-ASIDE], y[:-ASIDE]), (x[-ASIDE:], y[-ASIDE:])
+    network = {"hidden": (400, 600), "activation": "relu"} | given.get("network", {})
+    net = sn.mlp(
+        (x.shape[1], *network["hidden"], 10),
+        activation=network["activation"],
+        prior=sn.Prior(**given.get("prior", {})),
+        start=sn.Start(**given.get("start", {})),
+        seed=seed,
+    )
+    started = time.perf_counter()
+    history = sn.fit(net, train, sn.TrainConfig(**given.get("train", {}), seed=seed), progress="lines")
+    chosen = sn.median_model(net)
+    found = {"epochs": len(history), "weights": chosen.weights, "density_median": chosen.density}
+    found |= {"density_active": chosen.total.active, "still_moving": history[-1].alpha_moving}
+    found["accuracy_median"] = _accuracy(net, chosen, aside)
+    averaged = sn.predict(net, aside[0], draws=DRAWS, seed=seed)
+    sure = sn.accuracy_with_doubt(averaged, aside[1])
+    found |= {"accuracy_averaged": sn.accuracy(averaged, aside[1])}
+    found |= {"decided": sure.decided, "accuracy_decided": sure.accuracy}
+    small = copy.deepcopy(net)
+    post = {"epochs": POST_EPOCHS, "lr": 1e-3, "schedule": "cosine"} | given.get("post", {})
+    sn.fit(small, train, sn.TrainConfig(**post, seed=seed + 1), fixed=chosen, progress="lines")
+    found["accuracy_post_trained"] = _accuracy(small, chosen, aside)
+    return found | {"seconds": round(time.perf_counter() - started, 1)}
+
+
+def _accuracy(net: Any, chosen: sn.Selection, rows: tuple[torch.Tensor, torch.Tensor]) -> float:
+    return sn.accuracy(sn.predict(net, rows[0], draw=sn.fixed(chosen.masks)), rows[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=__doc__)
+    parser.add_argument("--dataset", choices=("mnist", "fashion-mnist"), default="mnist")
+    parser.add_argument("--only", nargs="*", help="names of candidates; all if left out")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    name = f"recipes-{given.dataset}"
+    for candidate in given.only or CANDIDATES:
+        done = _done(name)
+        if any(r["candidate"] == candidate and r["seed"] == given.seed for r in done):
+            continue
+        found = {"candidate": candidate, "seed": given.seed} | run(given.dataset, CANDIDATES[candidate], given.seed)
+        write_record(name, f"python -m benchmarks.recipes --dataset {given.dataset}", given.seed, [*_done(name), found])
+        print(json.dumps(found), flush=True)
+
+
+def _done(name: str) -> list[dict[str, Any]]:
+    path = RECORDS / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())["results"] if path.exists() else []
+    return found
+
+
+if __name__ == "__main__":
+    main()

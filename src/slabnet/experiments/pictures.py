@@ -1,0 +1,89 @@
+"""What the figures with images need of a run (E7-E9): a drawn network, images, and what 100 draws say of them."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slabnet.data import Split
+from slabnet.draws import exact
+from slabnet.networks import Network
+from slabnet.noise import keyed_generator
+from slabnet.predict import predict
+from slabnet.records import Prediction
+from slabnet.scopes import drawable_layers, drawing
+
+DRAWS = 100
+WRONG = 30
+STEPS = 127  # weights are kept to one part in so many of the largest
+
+
+def pictures_of(net: Network, split: Split, foreign: Split | None, seed: int) -> dict[str, Any]:
+    """One drawn network, wrongly classified images, and images from home and abroad with their votes."""
+    x, y = split.test
+    prediction = predict(net, x, DRAWS, seed=seed)
+    wrong = (prediction.labels != y).nonzero().flatten()[:WRONG]
+    some = torch.arange(min(WRONG, len(y)))
+    found: dict[str, Any] = {
+        "dataset": split.name,
+        "draws": DRAWS,
+        "image_shape": split.image_shape,
+        "network": _drawn(net, seed),
+        "wrong": _cases(x, y, prediction, wrong),
+        "home": _cases(x, y, prediction, some),
+    }
+    if foreign is not None:
+        stranger = foreign.test[0][: len(some)]
+        found["abroad"] = _cases(stranger, None, predict(net, stranger, DRAWS, seed=seed), some)
+        found["foreign"] = foreign.name
+    return found
+
+
+def _cases(x: Tensor, y: Tensor | None, prediction: Prediction, rows: Tensor) -> list[dict[str, Any]]:
+    """Images with hard votes and averaged probabilities; truth is None for strangers."""
+    assert prediction.votes is not None
+    return [
+        {
+            "image": pack((x[row] * 255).round().to(torch.uint8).numpy()),
+            "truth": None if y is None else int(y[row]),
+            "votes": prediction.votes[row].tolist(),
+            "mean": [round(float(v), 4) for v in prediction.mean[row]],
+        }
+        for row in rows.tolist()
+    ]
+
+
+@torch.no_grad()
+def _drawn(net: Network, seed: int) -> list[dict[str, Any]]:
+    """The weights of one drawn network (fig. strm), exact zeros where gamma is zero."""
+    found = []
+    with drawing(net, exact, keyed_generator(seed, "picture")) as scope:
+        net(torch.zeros(1, *net.row_shape))
+        for name, layer in drawable_layers(net).items():
+            weight = scope.weights(layer)[0].value
+            largest = float(weight.abs().max().clamp_min(1e-30))
+            small = (weight / largest * STEPS).sign() * (weight.abs() / largest * STEPS).ceil()  # none becomes zero
+            found.append(
+                {
+                    "layer": name,
+                    "shape": list(weight.shape),
+                    "largest": float(f"{largest:.5g}"),
+                    "weights": pack(small.to(torch.int8).numpy()),
+                }
+            )
+    return found
+
+
+def pack(values: np.ndarray[Any, Any]) -> str:
+    """Bytes as text: compressed, base64."""
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
+
+
+def unpack(text: str, kind: type[np.generic], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """What `pack` packed."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).reshape(shape)
