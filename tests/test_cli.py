@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slabnet.checks import ArgumentError
-from slabnet.cli import _widths
+from slabnet.experiments.commands import parse_widths
 from slabnet.methods import METHODS
 
 
@@ -117,9 +117,9 @@ def test_work_that_fails_exits_1_in_one_line(tmp_path: Path) -> None:
     damaged.write_bytes(b"nothing of the kind")
     for words, code in (
         (["predict", str(damaged), "digits"], 1),
-        (["fit", "mnist", "--out", str(tmp_path / "x.slab")], 2),  # data that are not where they should be: a bad call
+        (["fit", "mnist", "--out", str(tmp_path / "x.slab")], 1),  # data that are neither here nor to be had
     ):
-        run = slabnet(*words, SLABNET_DATA=str(tmp_path))
+        run = slabnet(*words, SLABNET_DATA=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
         assert run.returncode == code
         assert run.stderr.count("\n") == 1
         assert "Traceback" not in run.stderr
@@ -136,7 +136,7 @@ def test_a_model_of_another_shape_is_named(tmp_path: Path) -> None:
 
 
 def test_widths() -> None:
-    assert _widths("400, 600") == (400, 600)
-    assert _widths(None) is None
+    assert parse_widths("fit", "400, 600") == (400, 600)
+    assert parse_widths("fit", None) is None
     with pytest.raises(ArgumentError, match="--hidden must be"):
-        _widths("-3")
+        parse_widths("fit", "-3")

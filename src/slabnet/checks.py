@@ -40,6 +40,14 @@ class FileError(SlabnetError):
     """A file that is damaged or is not what it claims to be."""
 
 
+class Stopped(SlabnetError):
+    """Work that was asked to stop by a signal, and kept what it had; the command line exits with 128 + the signal."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
 class TrainingDiverged(SlabnetError):
     """The loss became infinite or NaN; the network holds its last good state."""
 

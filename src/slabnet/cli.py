@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from slabnet.checks import SlabnetError, check_choice, one_line, refuse
+from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
@@ -109,7 +109,7 @@ def fit(
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         if not hasattr(stopped, "number"):
             raise
-        _leave(f"slabnet: {stopped}; go on with the same command and --resume", 128 + stopped.number)
+        raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
     if json:
         print(json_module.dumps(found.to_dict()))
         return

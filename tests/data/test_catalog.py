@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.data.fetch import NoData
 from slabnet.data.idx import read_idx
 
 SUMS = {"mnist": (60_000, 10_000), "fashion-mnist": (60_000, 10_000)}
@@ -59,10 +60,11 @@ def test_idx_files_are_read(name: str, gz: bool, tmp_path: Path, monkeypatch: py
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLABNET_DATA", raising=False)
-    with pytest.raises(sn.ArgumentError, match="SLABNET_DATA must name the folder that holds mnist/train-images"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(NoData, match=r"mnist/train-images-idx3-ubyte.gz is not here.*SLABNET_DATA"):
         sn.data.load("mnist")
-    monkeypatch.setenv("SLABNET_DATA", str(tmp_path))
-    with pytest.raises(sn.ArgumentError, match="without it"):
+    monkeypatch.setenv("SLABNET_DATA", str(tmp_path / "given"))
+    with pytest.raises(NoData, match=r"not in .*given"):
         sn.data.load("mnist")
     with pytest.raises(sn.ArgumentError, match="data: name must be one of digits, mnist, fashion-mnist, got 'iris'"):
         sn.data.load("iris")

@@ -1,5 +1,5 @@
 """Data sets by name, split into training and test rows."""
 
-from slabnet.data.catalog import Split, load
+from slabnet.data.catalog import Split, available, load
 
-__all__ = ["Split", "load"]
+__all__ = ["Split", "available", "load"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slabnet.checks import ArgumentError, FileError, check_choice
+from slabnet.checks import FileError, check_choice
 from slabnet.config import DATA_SETS
-from slabnet.data.idx import read_idx
+from slabnet.data.fetch import find, where
+from slabnet.data.sources import SOURCES
 
-ENVIRONMENT = "SLABNET_DATA"
 DIGITS_TEST = 360  # a fifth of scikit-learn's digits
 
 
@@ -34,7 +32,9 @@ class Split:
 
 
 def load(name: str) -> Split:
-    """A data set by name: "digits" comes with scikit-learn, the others as IDX files under SLABNET_DATA.
+    """A data set by name: "digits" comes with scikit-learn; the others are looked for and, if need be, downloaded.
+
+    They are looked for under SLABNET_DATA, in the user's cache and where Debian's packages put them (`slabnet data`).
 
     >>> load("digits").train[0].shape
     torch.Size([1437, 64])
@@ -63,8 +63,8 @@ def _idx(name: str) -> Split:
 
 
 def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    images = read_idx(_find(name, f"{part}-images-idx3-ubyte"))
-    labels = read_idx(_find(name, f"{part}-labels-idx1-ubyte"))
+    images = find(SOURCES[name], f"{part}-images-idx3-ubyte")
+    labels = find(SOURCES[name], f"{part}-labels-idx1-ubyte")
     if images.ndim != 3 or images.size == 0 or labels.ndim != 1 or len(labels) != len(images):
         came = f"shapes {images.shape} and {labels.shape}"
         raise FileError(f"data: {name} must have images in rows and columns and one label for each, got {came}")
@@ -74,15 +74,11 @@ def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]
     return (x, torch.from_numpy(labels.astype(np.int64))), (int(images.shape[1]), int(images.shape[2]))
 
 
-def _find(name: str, file: str) -> Path:
-    folder = os.environ.get(ENVIRONMENT)
-    if not folder:
-        raise ArgumentError(
-            f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got no such variable"
-        )
-    for path in (Path(folder) / name / f"{file}.gz", Path(folder) / name / file):
-        if path.is_file():
-            return path
-    raise ArgumentError(
-        f"data: {ENVIRONMENT} must name the folder that holds {name}/{file}.gz, got {folder} without it"
-    )
+def available() -> list[dict[str, str | None]]:
+    """Every data set by name: where it is, None where it would have to be downloaded, and from where."""
+    found: list[dict[str, str | None]] = [{"name": "digits", "where": "with scikit-learn", "source": None}]
+    for source in SOURCES.values():
+        folder = where(source)
+        place = None if folder is None else str(folder)
+        found.append({"name": source.name, "where": place, "source": source.mirrors[0]})
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import math
 import zlib
 from pathlib import Path
@@ -19,6 +20,11 @@ _TYPES: dict[int, str] = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D
 
 def read_idx(path: str | Path) -> NDArray[np.generic]:
     """The array in an IDX file (`.gz` or not), its size checked against what the header declares."""
+    return read_idx_checked(path)[0]
+
+
+def read_idx_checked(path: str | Path) -> tuple[NDArray[np.generic], str]:
+    """The array, and the SHA-256 of the uncompressed file: gzip wrappers differ from mirror to mirror."""
     path = Path(path)
     if not path.is_file():
         refuse("read_idx", "path", "a file that exists", str(path))
@@ -40,4 +46,6 @@ def read_idx(path: str | Path) -> NDArray[np.generic]:
         raise FileError(f"read_idx: {path} must be a readable file, got: {error}") from None
     if len(body) != wanted:
         raise FileError(f"read_idx: {path} must hold {wanted} bytes after its header, got {len(body)}")
-    return np.frombuffer(body, kind).reshape([int(size) for size in sizes])
+    sha = hashlib.sha256(head + declared)
+    sha.update(body)
+    return np.frombuffer(body, kind).reshape([int(size) for size in sizes]), sha.hexdigest()

@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
-from slabnet.checks import SlabnetError, check_choice, refuse
+from slabnet.checks import SlabnetError, Stopped, check_choice, refuse
 from slabnet.config import DATA_SETS
+from slabnet.experiments.files import read_records
+from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
+from slabnet.experiments.tables import TABLES
 from slabnet.methods import METHODS
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
@@ -55,7 +58,11 @@ def reproduce(
     ]
     from slabnet.experiments.grid import run_grid
 
-    grid = run_grid(plans, out)
+    try:
+        grid = run_grid(plans, out)
+    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
+        said = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
+        raise Stopped(said, getattr(stopped, "number", 2)) from None
     if json:
         print(json_module.dumps({"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}))
     else:
@@ -69,6 +76,75 @@ def reproduce(
     if grid.failed:
         names_of = ", ".join(grid.failed)
         raise SlabnetError(f"reproduce: {len(grid.failed)} of {len(plans)} runs failed: {names_of}")
+
+
+@commands.command(
+    help="Print the paper's tables beside ours, from the records in a folder.",
+    epilog="Example: slabnet table results --format markdown --only 1",
+)
+def table(
+    results: Annotated[Path, typer.Argument(help="A folder of records, as `slabnet reproduce` writes them.")],
+    format: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "text",
+    only: Annotated[str | None, typer.Option(help=f"One table: {', '.join(TABLES)}; all if left out.")] = None,
+    json: Json = False,
+) -> None:
+    check_choice("table", "--format", format, FORMATS)
+    names = list(TABLES) if only is None else [check_choice("table", "--only", only, TABLES)]
+    records = read_records(results)
+    made = {name: TABLES[name](records) for name in names}
+    if json:
+        print(json_module.dumps({name: t.to_dicts() for name, t in made.items()}))
+        return
+    print("\n\n".join(t.render(format) for t in made.values()))
+    if format == "text" and "1" in names:
+        print("\n+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range.")
+        print("The paper's tables were made with hidden layers 400, 600 (its text says 400, 600, 600).")
+        said = {line for record in records for line in record["plan"]["departures"]}
+        print("Where settings are not those of its text:", *sorted(said), sep="\n- ")
+
+
+@commands.command(
+    help="Write the paper's figures as SVG and PNG, from the records in a folder.",
+    epilog="Example: slabnet figures results --out figures",
+)
+def figures(
+    results: Annotated[Path, typer.Argument(help="A folder of records, as `slabnet reproduce` writes them.")],
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
+    json: Json = False,
+) -> None:
+    if out.exists() and not out.is_dir():
+        refuse("figures", "--out", "a folder", str(out))
+    read_records(results)
+    from slabnet.experiments.figures import write_figures
+
+    paths = [str(path) for path in write_figures(results, out)]
+    print(json_module.dumps({"figures": paths}) if json else "\n".join(paths))
+
+
+@commands.command(
+    help="List the data sets by name and where they are; with NAME, load that one, downloading it if need be.",
+    epilog="Example: slabnet data mnist",
+)
+def data(
+    name: Annotated[str | None, typer.Argument(help=f"One of {', '.join(DATA_SETS)}.")] = None,
+    json: Json = False,
+) -> None:
+    if name is not None:
+        check_choice("data", "NAME", name, DATA_SETS)
+    from slabnet.data import available, load
+
+    if name is not None:
+        split = load(name)
+        found = {"name": name, "train": len(split.train[1]), "test": len(split.test[1]), "inputs": split.inputs}
+        said = f"{name}: {found['train']} training and {found['test']} test rows of {split.inputs} numbers"
+        print(json_module.dumps(found) if json else said)
+        return
+    sets = available()
+    if json:
+        print(json_module.dumps(sets))
+        return
+    for part in sets:
+        print(f"{part['name']:<15} {part['where'] or 'not here; slabnet data ' + str(part['name']) + ' fetches it'}")
 
 
 def parse_widths(where: str, text: str | None) -> tuple[int, ...] | None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from slabnet.checks import one_line
+from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.profiles import Plan
-from slabnet.experiments.run import Files, is_done, read_record, run
+from slabnet.experiments.run import run
 from slabnet.progress import Show
 
 

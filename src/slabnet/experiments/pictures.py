@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from slabnet.data import Split
 from slabnet.draws import exact
+from slabnet.experiments.packing import pack
 from slabnet.networks import Network
 from slabnet.noise import keyed_generator
 from slabnet.predict import predict
@@ -77,13 +75,3 @@ def _drawn(net: Network, seed: int) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def pack(values: np.ndarray[Any, Any]) -> str:
-    """Bytes as text: compressed, base64."""
-    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
-
-
-def unpack(text: str, kind: type[np.generic], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """What `pack` packed."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).reshape(shape)

@@ -137,7 +137,7 @@ def _row(
         gamma=gamma,
         beta=beta,
         post_trained=post_trained,
-        draws=draws,
+        draws=prediction.draws,  # an ensemble has as many as it has members
         accuracy=accuracy(prediction, y),
         accuracy_at_95=doubt.accuracy,
         classified_at_95=doubt.decided,

@@ -7,16 +7,15 @@ the only source of tables and figures.
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slabnet.checkpoints import Checkpoints
-from slabnet.checks import ArgumentError, FileError
 from slabnet.data import Split, load
+from slabnet.data.fetch import NoData
+from slabnet.experiments.files import Files, as_bytes, read_record, write_record
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan
@@ -31,59 +30,8 @@ from slabnet.select import InfeasibleModel, median_model, threshold_model
 from slabnet.store import save
 from slabnet.train import fit
 
-FORMAT = 1
 DRAWS = 10
 FOREIGN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of one run in a results folder."""
-
-    folder: Path
-    key: str
-
-    @property
-    def record(self) -> Path:
-        return self.folder / f"{self.key}.json"
-
-    @property
-    def pictures(self) -> Path:
-        return self.folder / f"{self.key}.pictures.json"
-
-    @property
-    def model(self) -> Path:
-        return self.folder / f"{self.key}.slab"
-
-    @property
-    def work(self) -> Path:
-        """Checkpoints, while the run goes on."""
-        return self.folder / f"{self.key}.run"
-
-
-def is_done(plan: Plan, folder: Path) -> bool:
-    """Whether the record of this very plan is there; a record of another plan under its name is refused."""
-    path = Files(folder, plan.key).record
-    if not path.is_file():
-        return False
-    came = read_record(path)["plan"]
-    wanted = plan.model_dump(mode="json")
-    differs = [name for name in wanted if name != "departures" and wanted[name] != came.get(name)]
-    if differs:
-        said = f"got another {differs[0]}; use another --out"
-        raise ArgumentError(f"reproduce: {path} must be of the same settings, {said}")
-    return True
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """A record, or one line that says why the file is none."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"records: {path} must be a record of a run, got: {error}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not {"plan", "rows", "layers"} <= set(found):
-        raise FileError(f"records: {path} must be a record of a run, got another kind of JSON")
-    return found
 
 
 def run(plan: Plan, folder: Path, *, show: Show = "lines", pictures: bool = False) -> dict[str, Any]:
@@ -131,7 +79,6 @@ class _Experiment:
         versions: dict[str, Network] = {"as fitted": net} | ({"post-trained": joint} if joint is not net else {})
         started = time.perf_counter()
         record = {
-            "format": FORMAT,
             "plan": plan.model_dump(mode="json"),
             "command": _command(plan),
             **provenance(),
@@ -152,10 +99,10 @@ class _Experiment:
         record["seconds"] = {name: round(value, 1) for name, value in self.seconds.items()}
         save(small, self.files.model, selection=chosen if small is not net else None, data=plan.dataset)
         if pictures and net.method.selects:
-            _write(self.files.pictures, pictures_of(net, self.split, foreign, plan.seed))
-        _write(self.files.record, record)
+            write_atomically(self.files.pictures, as_bytes(pictures_of(net, self.split, foreign, plan.seed)))
+        write_record(self.files.record, record)
         shutil.rmtree(self.files.work, ignore_errors=True)
-        return record
+        return read_record(self.files.record)
 
     def _fit(self, stage: str, net: Network, fixed: Any) -> None:
         config = self.plan.train if stage == "fit" else self.plan.post
@@ -169,7 +116,7 @@ class _Experiment:
         name = FOREIGN.get(self.plan.dataset)
         try:
             return None if name is None else load(name)
-        except ArgumentError:
+        except NoData:
             return None
 
 
@@ -198,7 +145,3 @@ def _columns(history: History) -> dict[str, Any]:
     names = ("log_likelihood", "kl", "kl_weight", "density_expected", "density_median", "alpha_moving", "omega_lr")
     found: dict[str, Any] = {name: [float(f"{v:.6g}") for v in history.column(name)] for name in names}
     return found | {"steps": history.steps, "n": history.n, "tempered": history.tempered}
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(value, allow_nan=False) + "\n").encode())

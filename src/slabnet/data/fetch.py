@@ -1,0 +1,150 @@
+"""Find the files of a data set: in SLABNET_DATA, in the user's cache, where Debian puts them, or on a public mirror.
+
+A file counts only if the SHA-256 of its uncompressed bytes is the known one. In the cache a wrong one is set aside and
+fetched again; in folders that are not ours it is left alone, named, and the next place is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pooch
+import requests
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slabnet.checks import FileError, SlabnetError, one_line
+from slabnet.data.idx import read_idx_checked
+from slabnet.data.sources import Source
+
+ENVIRONMENT = "SLABNET_DATA"
+MIRROR = "SLABNET_MIRROR"  # the address of a mirror to try first
+OFFLINE = "SLABNET_OFFLINE"  # set to anything: nothing is downloaded
+TIMEOUT = 30.0  # seconds without a byte before the next mirror is tried
+logger = logging.getLogger("slabnet")
+
+
+class NoData(SlabnetError):
+    """A data set that is neither here nor to be had."""
+
+
+def cache_folder(source: Source) -> Path:
+    """Where downloads of this data set are kept."""
+    return Path(pooch.os_cache("slabnet")) / source.name
+
+
+def places(source: Source) -> list[Path]:
+    """The folders to look in, in this order."""
+    given = os.environ.get(ENVIRONMENT)
+    return [*([Path(given) / source.name] if given else []), cache_folder(source), *source.folders]
+
+
+def find(source: Source, file: str, *, timeout: float = TIMEOUT) -> NDArray[np.generic]:
+    """The array of one file of `source`, from the first place that has it whole; downloaded where none has."""
+    looked: list[str] = []
+    for folder in places(source):
+        for path in (folder / f"{file}.gz", folder / file):
+            if path.is_file():
+                try:
+                    return _checked(source, file, path)
+                except FileError as error:
+                    looked.append(one_line(str(error), 200))
+                    _refused(path, error, ours=folder == cache_folder(source))
+        looked.append(f"not in {folder}")
+    return _download(source, file, looked, timeout)
+
+
+def where(source: Source) -> Path | None:
+    """The folder that has every file of the data set, None where it would have to be downloaded."""
+    for folder in places(source):
+        if all(any((folder / name).is_file() for name in (f"{file}.gz", file)) for file in source.sha256):
+            return folder
+    return None
+
+
+def _checked(source: Source, file: str, path: Path) -> NDArray[np.generic]:
+    """The array of a file, if its contents are the known ones, or are somebody's own of another size."""
+    values, digest = read_idx_checked(path)
+    own = path.parent != cache_folder(source) and len(values) != source.rows[file]
+    if digest != source.sha256[file] and not own:
+        raise FileError(f"data: {path} must have the SHA-256 {source.sha256[file][:12]}..., got {digest[:12]}...")
+    return values
+
+
+def _refused(path: Path, error: FileError, ours: bool) -> None:
+    if ours:
+        path.replace(path.with_name(f"{path.name}.bad"))
+    logger.warning("%s; %s", error, "set aside, fetching it again" if ours else "looking elsewhere")
+
+
+def _download(source: Source, file: str, looked: list[str], timeout: float) -> NDArray[np.generic]:
+    folder = cache_folder(source)
+    path = folder / f"{file}.gz"
+    given = os.environ.get(MIRROR)
+    mirrors = [*([f"{given.rstrip('/')}/{source.name}/"] if given else []), *source.mirrors]
+    if os.environ.get(OFFLINE):
+        mirrors = []
+        looked.append(f"{OFFLINE} is set")
+    for mirror in mirrors:
+        try:
+            with _progress(f"{source.name}: {file}") as bar:
+                downloader = pooch.HTTPDownloader(progressbar=bar, timeout=timeout)
+                pooch.get_logger().setLevel("ERROR")
+                pooch.retrieve(f"{mirror}{file}.gz", None, path.name, folder, downloader=downloader)
+            return _checked(source, file, path)
+        except FileError as error:
+            looked.append(one_line(str(error), 200))
+            _refused(path, error, ours=True)
+        except (requests.RequestException, OSError, ValueError) as error:
+            looked.append(f"{mirror}: {type(error).__name__}")
+    said = "; ".join(looked)
+    raise NoData(
+        f"data: {source.name}/{file}.gz is not here and could not be downloaded ({said}); "
+        f"put the four .gz files into a folder {source.name} and name its parent with {ENVIRONMENT}"
+    )
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Any]:
+    """A bar for pooch, on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        logger.info("downloading %s", label)
+        yield False
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bar(progress, label)
+
+
+class _Bar:
+    """What pooch expects of a progress bar, drawn by rich."""
+
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._task = progress, progress.add_task(label, total=None)
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, value: int) -> None:
+        self._total = value
+        self._progress.update(self._task, total=value)
+
+    def update(self, step: int) -> None:
+        self._progress.update(self._task, advance=step)
+
+    def reset(self) -> None:
+        self._progress.reset(self._task)
+
+    def close(self) -> None:
+        self._progress.stop_task(self._task)

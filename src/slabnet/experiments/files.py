@@ -1,0 +1,112 @@
+"""The files of a run, and reading records back. Imports no torch: tables are made from records alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slabnet.checks import ArgumentError, FileError, one_line, refuse
+from slabnet.experiments.profiles import Plan
+from slabnet.files import write_atomically
+
+FORMAT = 1
+PICTURES = ".pictures.json"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one run in a results folder."""
+
+    folder: Path
+    key: str
+
+    @property
+    def record(self) -> Path:
+        return self.folder / f"{self.key}.json"
+
+    @property
+    def pictures(self) -> Path:
+        return self.folder / f"{self.key}{PICTURES}"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / f"{self.key}.slab"
+
+    @property
+    def work(self) -> Path:
+        """Checkpoints, while the run goes on."""
+        return self.folder / f"{self.key}.run"
+
+
+def is_done(plan: Plan, folder: Path) -> bool:
+    """Whether the record of this very plan is there; a record of another plan under its name is refused."""
+    path = Files(folder, plan.key).record
+    if not path.is_file():
+        return False
+    came = read_record(path)["plan"]
+    wanted = plan.model_dump(mode="json")
+    differs = [name for name in wanted if name != "departures" and wanted[name] != came.get(name)]
+    if differs:
+        said = f"got another {differs[0]}; use another --out"
+        raise ArgumentError(f"reproduce: {path} must be of the same settings, {said}")
+    return True
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record, or one line that says why the file is none."""
+    found = _read_json(path)
+    if not isinstance(found, dict) or found.get("format") != FORMAT or "plan" not in found:
+        raise FileError(f"records: {path} must be a record of a run, got another kind of JSON")
+    if found.get("checksum") != checksum(found):
+        raise FileError(f"records: {path} must be a record of a run as it was written, got a damaged or edited one")
+    return dict(found)
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write a record with a checksum over all of it: a flipped bit in a number would not be seen otherwise."""
+    whole = record | {"format": FORMAT}
+    write_atomically(path, as_bytes(whole | {"checksum": checksum(whole)}))
+
+
+def checksum(record: dict[str, Any]) -> str:
+    """SHA-256 over the contents, whatever the layout of the file."""
+    rest = {key: value for key, value in record.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def as_bytes(value: dict[str, Any]) -> bytes:
+    """JSON with one key of the top a line: small, and differences between versions can be read."""
+    lines = [f"{json.dumps(key)}: {json.dumps(part, allow_nan=False)}" for key, part in value.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def read_records(folder: str | Path) -> list[dict[str, Any]]:
+    """Every record in a results folder, in the order of their names."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        refuse("records", "RESULTS", "a folder of records, as `slabnet reproduce` writes them", str(folder))
+    paths = [path for path in sorted(folder.glob("*.json")) if not path.name.endswith(PICTURES)]
+    if not paths:
+        refuse("records", "RESULTS", "a folder that holds records of runs", f"{folder} without any")
+    return [read_record(path) for path in paths]
+
+
+def read_pictures(folder: str | Path) -> list[dict[str, Any]]:
+    """What the figures with images are made from, one for each run that kept it, with the name of the run."""
+    found = []
+    for path in sorted(Path(folder).glob(f"*{PICTURES}")):
+        part = _read_json(path)
+        if not isinstance(part, dict) or not {"dataset", "draws", "image_shape", "network"} <= set(part):
+            raise FileError(f"records: {path} must be the pictures of a run, got another kind of JSON")
+        found.append(part | {"key": path.name.removesuffix(PICTURES)})
+    return found
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"records: {path} must be a record of a run, got: {one_line(error)}") from None

@@ -1,0 +1,218 @@
+"""The paper's tables beside ours, from records: Table 1, Table 3, densities, strangers. Imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any, NamedTuple
+
+from slabnet.experiments.formats import Table
+
+Record = dict[str, Any]
+METHODS_IN_ORDER = ("lbbnn", "gaussian", "mixture", "concrete-dropout", "horseshoe")
+
+
+class Group(NamedTuple):
+    """The runs of one setting, which differ in their seed only."""
+
+    dataset: str
+    profile: str
+    method: str
+    hidden: tuple[int, ...]
+    runs: list[Record]
+
+    @property
+    def label(self) -> str:
+        widths = "" if self.hidden == (400, 600) else f" ({'-'.join(map(str, self.hidden))})"
+        return f"{self.method}, {self.profile}{widths}"
+
+
+def groups_of(records: list[Record]) -> list[Group]:
+    """Records sorted into groups: data set, method in the paper's order, profile."""
+    found: dict[tuple[str, str, str, tuple[int, ...]], list[Record]] = {}
+    for record in records:
+        plan = record["plan"]
+        key = (plan["dataset"], plan["profile"], plan["network"]["method"], tuple(plan["network"]["hidden"]))
+        found.setdefault(key, []).append(record)
+    ranks = {name: rank for rank, name in enumerate(METHODS_IN_ORDER)}
+    order = sorted(found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], key[3]))
+    return [Group(*key, found[key]) for key in order]
+
+
+def table1(records: list[Record]) -> Table:
+    """Every way to predict, median (min, max) over the runs, beside the paper's.
+
+    The mark says whether our median is better (+) than the paper's, worse (-) or the same (=) in three decimals;
+    an asterisk that it lies inside the paper's own range. Density marks are + where ours is smaller.
+    """
+    header = ["data", "method, profile", "runs", "gamma", "beta", "PT", "R"]
+    header += ["accuracy", "paper: accuracy", "mark", "at 0.95", "paper: at 0.95", "decided", "paper: decided"]
+    header += ["density used", "paper: density", "mark (density)"]
+    lines = []
+    for group in groups_of(records):
+        for key, rows in _by_way(group).items():
+            gamma, beta, post, draws = key
+            paper = _paper_row(group.dataset, group.method, key)
+            accuracy = [row["accuracy"] for row in rows]
+            median = statistics.median(accuracy)
+            line = [group.dataset, group.label, str(len(rows)), gamma, beta, "Y" if post else "N", str(draws)]
+            line += [_spread(accuracy), _paper_spread(paper), _mark(median, paper, "accuracy", larger=True)]
+            averaged = draws > 1
+            line += [_median(rows, "accuracy_at_95", ".3f") if averaged else "-", _paper(paper, "accuracy_at_95")]
+            line += [_median(rows, "classified_at_95", ".0f") if averaged else "-", _paper(paper, "classified_at_95")]
+            density = statistics.median(row["density_used"] for row in rows)
+            line += [f"{density:.3f}", _paper(paper, "density"), _mark(density, paper, "density", larger=False)]
+            lines.append(line)
+    return Table("Table 1: every way to predict, ours beside the paper's", header, lines)
+
+
+def table3(records: list[Record]) -> Table:
+    """Mean inclusion probability of each layer, median and standard deviation over the runs."""
+    header = ["data", "profile", "runs", "layer", "weights", "mean alpha", "sd", "paper: alpha", "paper: sd", "ratio"]
+    lines = []
+    for group in groups_of(records):
+        layers = [[part for part in run["layers"] if "inclusion" in part] for run in group.runs]
+        if not layers[0]:
+            continue
+        for index, part in enumerate(layers[0]):
+            values = [run[index]["inclusion"] for run in layers]
+            paper = next((r for r in paper_table3() if (r["dataset"], r["layer"]) == (group.dataset, index + 1)), None)
+            sd = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "-"
+            median = statistics.median(values)
+            line = [group.dataset, group.profile, str(len(values)), str(index + 1), str(part["weights"])]
+            line += [f"{median:.4f}", sd]
+            if paper is None:
+                line += ["-", "-", "-"]
+            else:
+                line += [f"{paper['median_inclusion']:.4f}", f"{paper['sd']:.4f}"]
+                line += [f"{median / paper['median_inclusion']:.2f}"]
+            lines.append(line)
+    return Table("Table 3: mean inclusion probability of each layer", header, lines)
+
+
+def densities(records: list[Record]) -> Table:
+    """The four densities of the chosen model, and what it reaches with means after post-training."""
+    header = ["data", "method, profile", "runs", "accuracy", "paper: accuracy", "weights", "density median"]
+    header += ["paper: density", "density active", "density expected", "density used in 10 draws"]
+    lines = []
+    for group in groups_of(records):
+        ways = _by_way(group)
+        rows = ways.get(("MED", "EXP", True, 1)) or ways.get(("PRN", "EXP", True, 1))
+        drawn = next((found for (gamma, _, post, r), found in ways.items() if gamma == "SIM" and post and r > 1), None)
+        if not rows:
+            continue
+        paper = _paper_row(group.dataset, group.method, (rows[0]["gamma"], "EXP", True, 1))
+        line = [group.dataset, group.label, str(len(rows)), _spread([row["accuracy"] for row in rows])]
+        line += [_paper_spread(paper), _median(rows, "weights", ".0f"), _median(rows, "density_median", ".4f")]
+        line += [_paper(paper, "density"), _median(rows, "density_active", ".4f")]
+        line += [_median(rows, "density_expected", ".4f")]
+        line += [_median(drawn, "density_used", ".4f") if drawn else "-"]
+        lines.append(line)
+    return Table("The chosen model with its means, post-trained, and the densities", header, lines)
+
+
+def foreign(records: list[Record]) -> Table:
+    """How well the entropy of the averaged prediction tells images of the other data set, and calibration at home."""
+    header = ["trained on", "method, profile", "runs", "version", "AUROC by entropy", "by mutual information"]
+    header += ["NLL", "Brier", "calibration error"]
+    lines = []
+    for group in groups_of(records):
+        for version in group.runs[0]["trust"]:
+            runs = [run for run in group.runs if version in run["trust"]]
+            line = [group.dataset, group.label, str(len(runs)), version]
+            for key in ("auroc", "auroc_mutual_information"):
+                values = [run["foreign"][version][key] for run in runs if run.get("foreign")]
+                line.append(f"{statistics.median(values):.3f}" if values else "-")
+            for key in ("nll", "brier", "calibration_error"):
+                line.append(f"{statistics.median(run['trust'][version][key] for run in runs):.4f}")
+            lines.append(line)
+    return Table("Strangers and calibration (averaged over 10 draws)", header, lines)
+
+
+TABLES: dict[str, Callable[[list[Record]], Table]] = {
+    "1": table1,
+    "3": table3,
+    "densities": densities,
+    "foreign": foreign,
+}
+
+
+def paper_table1() -> Iterator[dict[str, Any]]:
+    """The rows of the paper's Table 1; None where it has a dash."""
+    for row in _csv("table1.csv"):
+        numbers = {key: _number(row[key]) for key in row if key not in ("dataset", "method", "gamma", "beta")}
+        yield row | numbers | {"post_trained": row["post_trained"] == "Y", "draws": int(row["draws"])}
+
+
+def paper_table3() -> Iterator[dict[str, Any]]:
+    """The rows of the paper's Table 3."""
+    for row in _csv("table3.csv"):
+        yield {
+            "dataset": row["dataset"],
+            "layer": int(row["layer"]),
+            "median_inclusion": float(row["median_inclusion"]),
+            "sd": float(row["sd"]),
+        }
+
+
+def _csv(name: str) -> list[dict[str, str]]:
+    text = resources.files("slabnet.experiments").joinpath("paper", name).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _by_way(group: Group) -> dict[tuple[str, str, bool, int], list[Record]]:
+    """The rows of all runs of a group, by the way they predict."""
+    found: dict[tuple[str, str, bool, int], list[Record]] = {}
+    for run in group.runs:
+        for row in run["rows"]:
+            found.setdefault((row["gamma"], row["beta"], row["post_trained"], row["draws"]), []).append(row)
+    return found
+
+
+def _paper_row(dataset: str, method: str, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
+    for row in paper_table1():
+        key = (row["gamma"], row["beta"], row["post_trained"], row["draws"])
+        if (row["dataset"], row["method"]) == (dataset, method) and key == way:
+            return row
+    return None
+
+
+def _spread(values: list[float]) -> str:
+    middle = f"{statistics.median(values):.3f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.3f}, {max(values):.3f})"
+
+
+def _paper_spread(paper: dict[str, Any] | None) -> str:
+    if paper is None:
+        return "-"
+    return f"{paper['accuracy']:.3f} ({paper['accuracy_min']:.3f}, {paper['accuracy_max']:.3f})"
+
+
+def _paper(paper: dict[str, Any] | None, key: str) -> str:
+    if paper is None or paper[key] is None:
+        return "-"
+    return f"{paper[key]:.0f}" if key == "classified_at_95" else f"{paper[key]:.3f}"
+
+
+def _median(rows: list[Record], key: str, form: str) -> str:
+    values = [row[key] for row in rows if row[key] is not None]
+    return format(statistics.median(values), form) if values else "-"
+
+
+def _mark(value: float, paper: dict[str, Any] | None, key: str, larger: bool) -> str:
+    """+ better, - worse, = the same in three decimals; * inside the paper's range."""
+    if paper is None or paper[key] is None:
+        return ""
+    gap = round(value, 3) - paper[key]
+    mark = "=" if abs(gap) < 5e-4 else "+" if (gap > 0) == larger else "-"
+    inside = key == "accuracy" and paper["accuracy_min"] - 5e-4 <= value <= paper["accuracy_max"] + 5e-4
+    return mark + ("*" if inside else "")

@@ -1,0 +1,25 @@
+"""Pictures. Each function draws one chart on matplotlib axes, from a network or from the record of a run."""
+
+from slabnet.plots.demo import demo_picture, plot_doubtful, plot_history, plot_inputs, plot_network
+from slabnet.plots.runs import (
+    plot_alpha,
+    plot_averaging,
+    plot_case,
+    plot_drawn_layer,
+    plot_entropies,
+    plot_inclusion_history,
+)
+
+__all__ = [
+    "demo_picture",
+    "plot_alpha",
+    "plot_averaging",
+    "plot_case",
+    "plot_doubtful",
+    "plot_drawn_layer",
+    "plot_entropies",
+    "plot_history",
+    "plot_inclusion_history",
+    "plot_inputs",
+    "plot_network",
+]

@@ -1,0 +1,263 @@
+"""Runs of the comparison: records, resuming, failures, tables and figures made from them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slabnet as sn
+from slabnet.experiments import grid as grid_module
+from slabnet.experiments.figures import write_figures
+from slabnet.experiments.files import Files, is_done, read_pictures, read_record, read_records
+from slabnet.experiments.grid import claimed, run_grid
+from slabnet.experiments.profiles import Plan, Profile
+from slabnet.experiments.tables import TABLES, densities, groups_of, paper_table1, paper_table3, table1, table3
+from slabnet.methods import METHODS
+
+SHORT: dict[str, Any] = {"hidden": (12, 8), "epochs": 2, "post_epochs": 1}
+
+
+def plan(method: str = "lbbnn", seed: int = 0, profile: str = "recommended") -> Plan:
+    return Profile.named(profile).plan("digits", method, seed, **SHORT)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    found = run_grid([plan(method, seed) for seed in (0, 1) for method in METHODS], folder, show="off")
+    assert not found.failed
+    assert len(found.records) == 2 * len(METHODS)
+    return folder
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in ("seconds", "commit", "checksum")}
+
+
+def test_every_method_has_the_rows_of_the_paper(results: Path) -> None:
+    for method in METHODS:
+        record = read_record(Files(results, plan(method).key).record)
+        ways = {(r["gamma"], r["beta"], r["post_trained"], r["draws"]) for r in record["rows"]}
+        wanted = {
+            (r["gamma"], r["beta"], r["post_trained"], r["draws"])
+            for r in paper_table1()
+            if (r["dataset"], r["method"]) == ("mnist", method)
+        }
+        assert ways >= wanted, method
+        if wanted:
+            assert ways == wanted
+        assert record["plan"]["seed"] == 0
+        assert set(record["versions"]) == {"slabnet", "torch", "python"}
+        assert len(record["history"]["fit"]["kl"]) == 2
+
+
+def test_a_record_is_the_same_again_and_finished_runs_are_skipped(results: Path, tmp_path: Path) -> None:
+    again = run_grid([plan()], tmp_path, show="off").records[0]
+    first = read_record(Files(results, plan().key).record)
+    assert without_times(again) == without_times(first)
+    before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
+    grid = run_grid([plan(), plan("gaussian")], results, show="off")
+    assert (grid.skipped, len(grid.records)) == (2, 2)
+    assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
+
+
+def test_another_plan_under_the_same_name_is_refused(results: Path) -> None:
+    other = Profile.named("recommended").plan("digits", "lbbnn", 0, hidden=(12, 8), epochs=3)
+    with pytest.raises(sn.ArgumentError, match="must be of the same settings, got another train"):
+        is_done(other, results)
+
+
+def test_one_failed_run_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = grid_module.run
+
+    def breaks(wanted: Plan, *words: Any, **options: Any) -> Any:
+        if wanted.method == "gaussian":
+            raise sn.TrainingDiverged("fit: the loss was not finite")
+        return real(wanted, *words, **options)
+
+    monkeypatch.setattr(grid_module, "run", breaks)
+    monkeypatch.delenv("SLABNET_DEBUG", raising=False)
+    grid = run_grid([plan("gaussian"), plan("deterministic")], tmp_path, show="off")
+    assert list(grid.failed) == [plan("gaussian").key]
+    assert "not finite" in grid.failed[plan("gaussian").key]
+    assert [r["plan"]["network"]["method"] for r in grid.records] == ["deterministic"]
+    said = capsys.readouterr().err
+    assert "run 1 of 2" in said
+    assert "failed" in said
+
+
+def test_two_processes_do_not_make_the_same_run(tmp_path: Path) -> None:
+    with claimed(Files(tmp_path, plan().key).work) as mine:
+        assert mine
+        grid = run_grid([plan()], tmp_path, show="off")
+    assert grid.elsewhere == [plan().key]
+    assert grid.records == []
+
+
+def test_a_killed_grid_goes_on_and_ends_with_the_same_records(tmp_path: Path) -> None:
+    words = ["reproduce", "--dataset", "digits", "--methods", "lbbnn,gaussian", "--runs", "1", "--hidden", "30"]
+    words += ["--epochs", "60", "--post-epochs", "20", "--profile", "recommended"]
+    command = [sys.executable, "-m", "slabnet", *words]
+    whole = subprocess.run([*command, "--out", str(tmp_path / "a")], capture_output=True, text=True, check=True)
+    assert "2 of 2 records" in whole.stdout
+    for stage, how in (("fit", signal.SIGKILL), ("post-alpha", signal.SIGINT)):
+        process = subprocess.Popen([*command, "--out", str(tmp_path / "b")], stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not list((tmp_path / "b").glob(f"*.run/{stage}/checkpoint-*")):
+            time.sleep(0.01)
+        process.send_signal(how)
+        said = process.communicate()[1]
+        assert process.returncode == (-9 if how == signal.SIGKILL else 130), said
+        if how == signal.SIGINT:
+            assert "go on with the same command" in said.splitlines()[-1]
+    last = subprocess.run([*command, "--out", str(tmp_path / "b")], capture_output=True, text=True, check=True)
+    assert "2 of 2 records" in last.stdout
+    for path in sorted((tmp_path / "a").iterdir()):
+        other = tmp_path / "b" / path.name
+        if path.suffix == ".json" and not path.name.endswith(".pictures.json"):
+            assert without_times(read_record(path)) == without_times(read_record(other))
+        else:
+            assert path.read_bytes() == other.read_bytes(), path.name
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in (tmp_path / "b").iterdir())
+
+
+def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> None:
+    records = read_records(results)
+    mnist = [json.loads(json.dumps(r).replace('"digits"', '"mnist"')) for r in records]  # as if they were of MNIST
+    table = table1(mnist)
+    line = next(x for x in table.lines if x[1].startswith("lbbnn") and x[3:7] == ["MED", "EXP", "Y", "1"])
+    mine = [
+        row["accuracy"]
+        for r in mnist
+        if r["plan"]["network"]["method"] == "lbbnn"
+        for row in r["rows"]
+        if (row["gamma"], row["beta"], row["post_trained"]) == ("MED", "EXP", True)
+    ]
+    assert len(mine) == 2
+    assert line[7] == f"{sum(mine) / 2:.3f} ({min(mine):.3f}, {max(mine):.3f})"
+    assert line[8] == "0.978 (0.976, 0.979)"
+    assert line[9] == "-"  # two epochs are not enough
+    assert line[15] == "0.051"
+    layers = table3(mnist)
+    assert [x[7] for x in layers.lines] == ["0.0520", "0.0598", "0.2217"]
+    found = [r["layers"][0]["inclusion"] for r in mnist if r["plan"]["network"]["method"] == "lbbnn"]
+    assert layers.lines[0][5] == f"{sum(found) / 2:.4f}"
+    assert {line[1].split(",")[0] for line in densities(mnist).lines} == {"lbbnn", "horseshoe"}
+    assert [g.method for g in groups_of(records)][:5] == [
+        "lbbnn",
+        "gaussian",
+        "mixture",
+        "concrete-dropout",
+        "horseshoe",
+    ]
+
+
+def test_marks() -> None:
+    base = {"dataset": "mnist", "profile": "x", "network": {"method": "lbbnn", "hidden": [400, 600]}}
+    row = {"gamma": "MED", "beta": "EXP", "post_trained": True, "draws": 1, "accuracy_at_95": None}
+    row |= {"classified_at_95": 0, "density_used": 0.003}
+    for accuracy, mark in ((0.984, "+"), (0.979, "+*"), (0.9781, "=*"), (0.976, "-*"), (0.97, "-")):
+        line = table1([{"plan": base, "rows": [row | {"accuracy": accuracy}]}]).lines[0]
+        assert (line[9], line[16]) == (mark, "+"), accuracy
+
+
+def test_the_papers_numbers() -> None:
+    rows = list(paper_table1())
+    assert len(rows) == 66
+    assert sum(r["accuracy_at_95"] is not None for r in rows) == sum(r["draws"] == 10 for r in rows)
+    assert [r["layer"] for r in paper_table3()] == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_formats(name: str, results: Path) -> None:
+    table = TABLES[name](read_records(results))
+    read = list(csv.reader(table.render("csv").splitlines()))
+    assert read == [table.header, *table.lines]
+    markdown = table.render("markdown").splitlines()
+    assert len(markdown) == len(table.lines) + 2
+    assert len({line.count("|") for line in markdown}) == 1
+    latex = table.render("latex")
+    assert latex.count(r"\\") == len(table.lines) + 1
+    assert table.render("text").splitlines()[0] == table.title
+    with pytest.raises(sn.ArgumentError, match="format must be one of text, markdown, latex, csv"):
+        table.render("html")
+
+
+def test_figures_are_whole_and_the_same_again(results: Path, tmp_path: Path) -> None:
+    paths = write_figures(results, tmp_path / "a")
+    names = {path.name for path in paths}
+    for kind in ("averaging", "alpha", "training", "drawn", "wrong", "home"):
+        assert any(name.startswith(kind) and name.endswith(".svg") for name in names), kind
+        assert any(name.startswith(kind) and name.endswith(".png") for name in names), kind
+    assert len(read_pictures(results)) == 1  # the first seed only
+    again = write_figures(results, tmp_path / "b")
+    assert [p.read_bytes() for p in paths] == [p.read_bytes() for p in again]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "plan": {}, "rows": [{}]}', "9" * 5000]
+)
+def test_a_file_that_is_no_record_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(sn.FileError, match=r"records: .*x\.json must be a record of a run"):
+        read_records(tmp_path)
+
+
+def test_flipped_bits_in_a_record_give_one_line(results: Path, tmp_path: Path, counts: dict[str, int]) -> None:
+    import random
+
+    good = Files(results, plan().key).record.read_bytes()
+    source = random.Random(0)
+    path = tmp_path / "x.json"
+    for trial in range(300):
+        bad = bytearray(good)
+        if trial % 3 == 0:
+            bad = bad[: source.randrange(len(bad))]
+        else:
+            bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
+        path.write_bytes(bytes(bad))
+        with pytest.raises(sn.FileError, match="must be a record of a run"):
+            read_records(tmp_path)
+    counts["records: damaged files tried"] = 300
+
+
+def test_the_command_line(results: Path, tmp_path: Path) -> None:
+    def slabnet(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "slabnet", *words], capture_output=True, text=True, check=False)
+
+    shown = slabnet("table", str(results))
+    assert shown.returncode == 0
+    assert "Table 1" in shown.stdout
+    assert "400, 600, 600" in shown.stdout
+    found = json.loads(slabnet("table", str(results), "--json", "--only", "3").stdout)
+    assert found["3"][0]["paper: alpha"] == "-"
+    drawn = slabnet("figures", str(results), "--out", str(tmp_path / "figures"))
+    assert drawn.returncode == 0
+    assert all(Path(line).is_file() for line in drawn.stdout.splitlines())
+    assert json.loads(slabnet("data", "--json").stdout)[0]["name"] == "digits"
+    assert "1437 training" in slabnet("data", "digits").stdout
+    for words, said in (
+        (["reproduce", "--methods", "lbbnn,magic"], "reproduce: --methods must be one of lbbnn"),
+        (["reproduce", "--runs", "0"], "reproduce: --runs must be a whole number of at least 1, got 0"),
+        (["reproduce", "--profile", "mine"], "reproduce: --profile must be one of paper, paper-settled, recommended"),
+        (["reproduce", "--dataset", "cifar"], "reproduce: --dataset must be one of digits"),
+        (["table", str(tmp_path / "none")], "records: RESULTS must be a folder of records"),
+        (["table", str(tmp_path)], "without any"),
+        (["table", str(results), "--only", "2"], "table: --only must be one of 1, 3"),
+        (["data", "iris"], "data: NAME must be one of digits"),
+    ):
+        run = slabnet(*words)
+        assert run.returncode == 2, words
+        assert said in run.stderr
+        assert run.stderr.count("\n") == 1
+    assert os.listdir(tmp_path) == ["figures"]
