@@ -5,6 +5,7 @@ Run by `make test-crash` (and by CI); the counts go into SECURITY.md.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -91,7 +92,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path,
 
 
 def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: dict[str, int]) -> None:
-    base = [sys.executable, "-m", "slabnet", "fit", "digits", "--hidden", "30", "--epochs", "25", "--seed", "2"]
+    base = [sys.executable, "-m", "slabnet", "fit", "digits", "--hidden", "30", "--epochs", "250", "--seed", "2"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
@@ -105,7 +106,7 @@ def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: di
         while process.poll() is None and found(kept) == before and time.monotonic() < until:
             time.sleep(0.02)
 
-    killed = survive(broken, [*base, "--resume", "--out", str(broken / "m.slab")], kept, 3, under_way)
+    killed = survive(broken, [*base, "--resume", "--out", str(broken / "m.slab")], kept, KILLS, under_way)
     assert (whole / "m.slab").read_bytes() == (broken / "m.slab").read_bytes()
     assert not kept.exists()
     counts["kills of `slabnet fit` survived, same bytes at the end"] = killed
@@ -113,6 +114,41 @@ def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: di
         [*base, "--resume", "--out", str(broken / "m.slab")], check=True, capture_output=True, text=True
     )
     assert "is finished" in again.stdout
+
+
+def test_a_grid_killed_at_random_moments_ends_with_the_same_records(tmp_path: Path, counts: dict[str, int]) -> None:
+    base = [sys.executable, "-m", "slabnet", "reproduce", "--dataset", "digits", "--profile", "recommended"]
+    base += ["--methods", "lbbnn,gaussian", "--runs", "2", "--hidden", "20", "--epochs", "60", "--post-epochs", "20"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run([*base, "--out", str(whole)], check=True, capture_output=True, env=environment)
+    chance, killed = random.Random(3), 0
+    for _ in range(10 * KILLS):
+        process = start([*base, "--out", str(broken)])
+        until = time.monotonic() + 60
+        before = sorted(broken.rglob("*.slab"))
+        while process.poll() is None and sorted(broken.rglob("*.slab")) == before and time.monotonic() < until:
+            time.sleep(0.01)
+        if killed < KILLS and process.poll() is None:
+            time.sleep(chance.uniform(0.0, 0.3))
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        process.communicate(timeout=120)
+        for path in broken.glob("*.json"):
+            assert json.loads(path.read_text())  # whatever has a final name is whole
+        if process.returncode == 0:
+            break
+    assert sorted(p.name for p in whole.iterdir()) == sorted(p.name for p in broken.iterdir())
+    for path in whole.iterdir():
+        if path.suffix == ".json" and not path.name.endswith(".pictures.json"):
+            pair = [json.loads((folder / path.name).read_text()) for folder in (whole, broken)]
+            for record in pair:
+                del record["seconds"], record["checksum"]
+            assert pair[0] == pair[1]
+        else:
+            assert path.read_bytes() == (broken / path.name).read_bytes()
+    counts["kills of `slabnet reproduce` survived, same records at the end"] = killed
+    assert killed >= 10
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

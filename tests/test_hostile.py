@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import save as to_bytes
 
 import slabnet as sn
-from slabnet.checkpoints import found
+from slabnet.checkpoints import FORMAT, found
 from slabnet.checks import SlabnetError
 from slabnet.config import Recipe
-from slabnet.containers import write_container
+from slabnet.containers import read_container, write_container
 from slabnet.data.idx import read_idx
+from slabnet.experiments.files import read_record, write_record
 from slabnet.select import threshold_model
 from slabnet.store import read_header
 
@@ -44,7 +45,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     images = np.arange(2 * 5 * 5, dtype=np.uint8).tobytes()
     (folder / "i.idx").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 2, 5, 5) + images)
     (folder / "i.idx.gz").write_bytes(gzip.compress((folder / "i.idx").read_bytes(), mtime=0))
-    names = {"model": "m.slab", "selection": "s.slab", "TOML": "c.toml", "IDX": "i.idx", "gzipped IDX": "i.idx.gz"}
+    write_record(folder / "r.json", {"plan": {"seed": 3}, "rows": [{"accuracy": 0.25, "gamma": "SIM"}], "layers": []})
+    names = {
+        "model": "m.slab",
+        "record": "r.json",
+        "selection": "s.slab",
+        "TOML": "c.toml",
+        "IDX": "i.idx",
+        "gzipped IDX": "i.idx.gz",
+    }
     return {kind: folder / name for kind, name in names.items()} | {"checkpoint": found(folder / "run")[-1]}
 
 
@@ -66,11 +75,12 @@ READERS: dict[str, Reader] = {
     "model": lambda path: [*sn.load(path).state_dict().values(), read_header(path)["about"]],
     "selection": lambda path: sn.load_selection(path, sn.mlp((3, 4, 2))).masks,
     "checkpoint": resumed,
+    "record": read_record,
     "TOML": Recipe.from_toml,
     "IDX": read_idx,
     "gzipped IDX": read_idx,
 }
-OURS = ("model", "selection", "checkpoint")  # these carry a checksum: damage must be found
+OURS = ("model", "selection", "checkpoint", "record")  # these carry a checksum: damage must be found
 
 
 def same(a: Any, b: Any) -> bool:
@@ -109,12 +119,26 @@ def test_cut_off_at_every_hundredth(kind: str, kept: dict[str, Path], tmp_path: 
 def test_flipped_bits(kind: str, kept: dict[str, Path], tmp_path: Path, counts: dict[str, int]) -> None:
     whole, wanted = kept[kind].read_bytes(), READERS[kind](kept[kind])
     chance = random.Random(11)
-    flips = FLIPS if kind != "checkpoint" else FLIPS // 4  # each of these is a run of its own
+    flips = FLIPS if kind != "checkpoint" else FLIPS // 8  # each of these is a run of its own; see below
     for _ in range(flips):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         attempt(kind, tmp_path / kept[kind].name, bytes(content), wanted)
     counts[f"{kind}: files with a flipped bit"] = flips
+
+
+def test_flipped_bits_of_a_checkpoint_are_all_found(
+    kept: dict[str, Path], tmp_path: Path, counts: dict[str, int]
+) -> None:
+    whole = kept["checkpoint"].read_bytes()
+    path, chance = tmp_path / "c.slab", random.Random(12)
+    for _ in range(FLIPS):
+        content = bytearray(whole)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        with pytest.raises(sn.FileError):
+            read_container(path, "resume", FORMAT)
+    counts["checkpoint: files with a flipped bit, opened only"] = FLIPS
 
 
 class Trap:

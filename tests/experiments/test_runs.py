@@ -213,24 +213,6 @@ def test_a_file_that_is_no_record_is_named(content: str, tmp_path: Path) -> None
         read_records(tmp_path)
 
 
-def test_flipped_bits_in_a_record_give_one_line(results: Path, tmp_path: Path, counts: dict[str, int]) -> None:
-    import random
-
-    good = Files(results, plan().key).record.read_bytes()
-    source = random.Random(0)
-    path = tmp_path / "x.json"
-    for trial in range(300):
-        bad = bytearray(good)
-        if trial % 3 == 0:
-            bad = bad[: source.randrange(len(bad))]
-        else:
-            bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
-        path.write_bytes(bytes(bad))
-        with pytest.raises(sn.FileError, match="must be a record of a run"):
-            read_records(tmp_path)
-    counts["records: damaged files tried"] = 300
-
-
 def test_the_command_line(results: Path, tmp_path: Path) -> None:
     def slabnet(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "slabnet", *words], capture_output=True, text=True, check=False)
