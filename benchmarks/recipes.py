@@ -37,6 +37,19 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "cosine, two draws a step": {"train": {"schedule": "cosine", "samples": 2}},
     "cosine, straight-through": {"train": {"schedule": "cosine", "draw": "straight_through"}},
     "cosine, batch 200, lr 2e-3": {"train": {"schedule": "cosine", "batch_size": 200, "lr": 2e-3, "omega_lr": 0.04}},
+    "cosine, psi 0.3, sigma_beta 0.5": {
+        "train": {"schedule": "cosine"},
+        "prior": {"psi": 0.3, "sigma_beta": 0.5},
+    },
+    "cosine, psi 0.3, sigma_beta 0.5, 100 epochs": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"psi": 0.3, "sigma_beta": 0.5},
+    },
+    "cosine, psi 0.3, sigma_beta 0.5, lr 2e-3, pixels doubled": {
+        "train": {"schedule": "cosine", "lr": 2e-3},
+        "prior": {"psi": 0.3, "sigma_beta": 0.5},
+        "input": "doubled",
+    },
     "cosine, KL halved (tempered)": {"train": {"schedule": "cosine", "kl_weight": 0.5}},
 }
 
