@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.checks import check_whole, one_line, refuse
 from slabnet.devices import device_of
+from slabnet.distributed import Group
 from slabnet.likelihoods import Likelihood, check_finite
 from slabnet.networks import Network
 
@@ -19,13 +20,22 @@ logger = logging.getLogger("slabnet")
 Data = tuple[Any, Any] | Iterable[tuple[Any, Any]]
 
 
+class Share(NamedTuple):
+    """This process's rows of a batch: the first of them is row `first` of the `total` that all processes have."""
+
+    x: Tensor
+    y: Tensor
+    first: int
+    total: int
+
+
 class Batches:
     """Rows to train on. `n` is the size of the whole data set, which scales the log-likelihood."""
 
     n: int
 
-    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of one epoch, without the first `skip`."""
+    def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
+        """This process's share of each batch of one epoch, without the first `skip`."""
         raise NotImplementedError(f"{type(self).__name__} must give its batches")
 
 
@@ -35,20 +45,42 @@ class TensorBatches(Batches):
     def __init__(self, x: Tensor, y: Tensor, batch_size: int) -> None:
         self.x, self.y, self.n, self.batch_size = x, y, len(x), batch_size
 
-    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
         order = torch.randperm(self.n, generator=generator).to(self.x.device)
         for rows in torch.split(order, self.batch_size)[skip:]:
-            yield self.x[rows], self.y[rows]
+            first, end = group.rows(len(rows))
+            yield Share(self.x[rows[first:end]], self.y[rows[first:end]], first, len(rows))
 
 
 class StreamBatches(Batches):
-    """Any iterable of (x, y) batches that can be read once an epoch."""
+    """Any iterable of (x, y) batches that can be read once an epoch.
+
+    Every process reads the whole stream and takes its share of each batch, unless the stream says `sharded`: then each
+    process has a stream of its own, and who is through adds nothing until all are.
+    """
 
     def __init__(self, batches: Iterable[tuple[Any, Any]], n: int, prepare: Prepare) -> None:
         self.batches, self.n, self.prepare = batches, n, prepare
+        self.sharded = bool(getattr(batches, "sharded", False))
         self.epochs = 0
 
-    def epoch(self, generator: torch.Generator, skip: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
+        if not self.sharded or group.world == 1:
+            for x, y in self._read(skip):
+                first, end = group.rows(len(x))
+                yield Share(x[first:end], y[first:end], first, len(x))
+            return
+        batches, last = self._read(skip), None
+        while True:
+            last = next(batches, None) or (None if last is None else (last[0][:0], last[1][:0]))
+            if last is None:
+                refuse("fit", "train", "a stream with rows for every process", f"none for process {group.rank}")
+            count, first = group.total(len(last[0]))
+            if count == 0:
+                return
+            yield Share(*last, first, count)
+
+    def _read(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         rows = 0
         for position, batch in enumerate(self.batches):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -64,7 +96,7 @@ class StreamBatches(Batches):
             refuse("fit", "train", allowed, f"no batch in epoch {self.epochs + 1}")
         if rows > self.n:
             refuse("fit", "n", f"the number of rows in one epoch, {rows}", self.n)
-        if rows < self.n and not self.epochs:
+        if rows < self.n and not self.epochs and not self.sharded:
             logger.warning("fit: n is %d, but an epoch had %d rows: the log-likelihood counts for n", self.n, rows)
         self.epochs += 1
 
@@ -121,6 +153,7 @@ def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) ->
         return TensorBatches(x, y, batch_size)
     if not isinstance(train, Iterable):
         refuse("fit", "train", "(x, y) or an iterable of (x, y) batches", type(train).__name__)
+    n = getattr(train, "n", None) if n is None else n
     if n is None:
         refuse("fit", "n", "given with an iterable: the number of rows in one epoch", None)
     return StreamBatches(train, check_whole("fit", "n", n, at_least=1), prepare)

@@ -35,9 +35,9 @@ logger = logging.getLogger("slabnet")
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop (Ctrl-C or SIGTERM), and kept everything first."""
 
-    def __init__(self, number: int, path: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; everything is kept in {path.parent}")
-        self.number, self.path = number, path
+    def __init__(self, number: int, folder: Path) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; everything is kept in {folder}")
+        self.number, self.folder = number, folder
 
 
 @dataclass(frozen=True)

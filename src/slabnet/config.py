@@ -145,7 +145,7 @@ class TrainConfig(Settings):
     """How Algorithm 1 is run. The defaults are a recipe that needs no tuning.
 
     epochs: None means at least 50, and as many as it takes for 5 000 steps.
-    batch_size: rows a step; samples: M, draws a step.
+    batch_size: rows a step, of all processes together; samples: M, draws a step.
     lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
     schedule: how both step sizes fall over training: "constant", "linear" or "cosine".
@@ -159,6 +159,8 @@ class TrainConfig(Settings):
     clip: largest norm of the gradient of the loss per row; None for no clipping.
     cut_every: epochs between two looks for neurons that carry nothing any more, which are then left out of the
         computation (in networks of linear layers with many weights; docs/speed.md). 0 computes everything to the end.
+    shared_draws: in a fit of several processes all draw the same weights, as one process would; otherwise each
+        draws its own, which lowers the variance of the gradient. Under "local" every row has its own noise anyway.
     compile: make the passes over the weights with `torch.compile`, for accelerators; the CPU has its own in C.
     device: "auto" takes CUDA, then Apple's MPS, then the CPU. dtype: None keeps the network's own.
 
@@ -186,6 +188,7 @@ class TrainConfig(Settings):
     clip: float | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0)
     cut_every: int = Field(default=2, ge=0)
+    shared_draws: bool = False
     compile: bool = False
     device: str = "auto"
     dtype: Literal["float32", "float64"] | None = None

@@ -15,7 +15,7 @@ from slabnet.checks import check_choice, check_whole, refuse
 from slabnet.draws import Fixed, Score, local
 from slabnet.likelihoods import Likelihood
 from slabnet.noise import Seed, keyed_generator
-from slabnet.scopes import Draw, Drawable, Layers, Scope, drawable_layers, drawing, mean
+from slabnet.scopes import WHOLE, Draw, Drawable, Layers, Place, Scope, drawable_layers, drawing, mean
 
 
 class Terms(NamedTuple):
@@ -70,11 +70,13 @@ def elbo(
     kl_weight: float = 1.0,
     baseline: RunningMean | None = None,
     layers: Layers | None = None,
+    place: Place = WHOLE,
 ) -> Terms:
     """Estimate the bound from a batch of N of n rows with `samples` joint draws (eq. estloss).
 
     kl_weight: what the divergence will be multiplied with; it matters here only where a sampled divergence is part
     of the signal of the score. layers: what `drawable_layers(net)` gives, where a loop has it already.
+    place: where these rows stand in a batch that several processes share (`distributed.py`).
     seed: pass a generator in a loop; a number gives the same noise every time.
 
     With the `score` draw the term `score` must be added to what is maximised: it has value zero, and the
@@ -89,7 +91,7 @@ def elbo(
         seed = keyed_generator(seed, device=x.device)
     scaled, divergences, log_qs = [], [], []
     for m in range(samples):
-        with drawing(found, draw, seed, m, kl) as scope:
+        with drawing(found, draw, seed, m, kl, place) as scope:
             output = net(x)
             scaled.append(likelihood.total(output, y) * (n / len(x)))
             if sampled or m == 0:

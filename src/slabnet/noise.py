@@ -27,10 +27,13 @@ def keyed_generator(seed: int, *key: int | str, device: torch.device | str = "cp
     >>> bool((a == torch.rand(2, generator=keyed_generator(1, "draw", 7))).all())
     True
     """
+    return reseed(torch.Generator(device=device), seed, *key)
+
+
+def reseed(generator: torch.Generator, seed: int, *key: int | str) -> torch.Generator:
+    """Make `generator` the one that belongs to `seed` and `key`."""
     digest = hashlib.blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
-    generator = torch.Generator(device=device)
-    generator.manual_seed(int.from_bytes(digest, "little") >> 1)
-    return generator
+    return generator.manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 def normal_like(tensor: Tensor, generator: torch.Generator) -> Tensor:

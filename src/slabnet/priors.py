@@ -127,12 +127,14 @@ class LayerPrior(nn.Module):
         found = [slab_moments(*part) for part in parts]
         return [(mean, variance) for mean, variance, _ in found], _sum(extra, [kl for *_, kl in found])
 
-    def local_linear(self, blocks: Sequence[Block], x: Tensor, seed: Tensor) -> tuple[Tensor, Tensor] | None:
+    def local_linear(
+        self, blocks: Sequence[Block], x: Tensor, seed: Tensor, first_row: int = 0
+    ) -> tuple[Tensor, Tensor] | None:
         """A linear layer under local reparametrisation and its divergence in one go, where there is such a pass."""
         if not self.closed_form:
             return None
         parts, extra = self.parts(blocks)
-        found = local_linear(x, parts, seed)
+        found = local_linear(x, parts, seed, first_row)
         return None if found is None else (found[0], _sum(extra, [found[1]]))
 
     def draw(

@@ -13,23 +13,25 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, resolve_likelihood
-from slabnet.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
-from slabnet.checkpoints import Interrupted, Keeper
+from slabnet.batches import Data, Prepare, Share, TensorBatches, as_batches, is_pair
+from slabnet.checkpoints import Interrupted, Keeper, digest
 from slabnet.checks import SlabnetError, TrainingDiverged, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
 from slabnet.cutting import ROWS, Cutter, can_cut
 from slabnet.devices import device_of, pick_device, pick_dtype
+from slabnet.distributed import Group, current_group
 from slabnet.draws import Fixed, named_draw
-from slabnet.elbo import RunningMean, Terms, elbo
+from slabnet.elbo import RunningMean, elbo
 from slabnet.likelihoods import Likelihood
 from slabnet.networks import Network
-from slabnet.noise import Seed, keyed_generator, seed_number
+from slabnet.noise import Seed, keyed_generator, reseed, seed_number
 from slabnet.optimiser import FusedAdam, make_optimiser
 from slabnet.progress import Watch
 from slabnet.records import Cut, Epoch, History, Selection
-from slabnet.scopes import Draw, drawable_layers, drawing, mean, members_of
+from slabnet.scopes import WHOLE, Draw, Drawable, Place, drawable_layers, drawing, mean, members_of
 from slabnet.snapshots import snapshot
+from slabnet.validation import keep_aside, mean_log_likelihood
 
 CHECK_EVERY = 50  # steps between two looks at whether the loss is finite: looking would stall a GPU
 MOST_NUMBERS = 2**28  # how large data may be to be squared at once for the mean square of each input
@@ -72,14 +74,21 @@ class Run:
         _check_fixed(net, fixed)
         self.seed = config.seed if seed is None else seed_number(seed, "fit")
         self.order = keyed_generator(self.seed, "order")
-        self.noise = keyed_generator(self.seed, "noise", device=self.device)
+        self.group = current_group()
+        self.noise, self.own = (torch.Generator(device=self.device) for _ in range(2))
+        self.rank_key = (self.group.rank,) if self.draw.draws_weights and not config.shared_draws else ()
         prepare = Prepare(net, self.likelihood, dtype, self.device)
         if validation is not None and not is_pair(validation):
             refuse("fit", "validation", "a pair (x, y)", type(validation).__name__)
         self.validation = None if validation is None else prepare(*validation)
         self.data = as_batches(train, n, config.batch_size, prepare)
         if config.validation_fraction > 0:
-            self.data, self.validation = self._split(train, keyed_generator(self.seed, "validation"))
+            if self.validation is not None:
+                refuse("fit", "validation_fraction", "0 when validation data are given", config.validation_fraction)
+            if not isinstance(self.data, TensorBatches):
+                refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
+            given = (config.validation_fraction, config.batch_size, keyed_generator(self.seed, "validation"))
+            self.data, self.validation = keep_aside(self.data, *given)
         if config.patience is not None and self.validation is None:
             refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
         net.to(self.device, dtype)  # from here on nothing is refused, so the network may change
@@ -92,7 +101,7 @@ class Run:
         self.drops = any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in net.modules())
         self.tracker = AlphaTracker(net)
         self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once
-        self.rows = self.steps = 0
+        self.rows = self.steps = self.stop = 0
         self.broken_at_start = True
         self.cuts: list[Cut] = []
         self.done: list[Epoch] = []
@@ -103,12 +112,13 @@ class Run:
         self.part = Part()
         self.last: tuple[Tensor, Tensor] | None = None
         self.cutter = self._cutter() if fixed is None and config.cut_every else None
-        self.one_pass = fixed is None and config.clip is None and self.samples == 1
+        self.one_pass = fixed is None and config.clip is None and self.samples == 1 and self.group.world == 1
+        self.group.spread(self.tensors())
 
     def _cutter(self) -> Cutter | None:
         """What leaves dead neurons out of the computation, where the network is of that kind."""
-        if not can_cut(self.net):
-            return None
+        if not can_cut(self.net) or (self.group.world > 1 and not isinstance(self.data, TensorBatches)):
+            return None  # processes that see different rows would leave out different neurons
         power = None
         if isinstance(self.data, TensorBatches):
             power = (self.data.x.flatten(1) ** 2).mean(0) if self.data.x.numel() < MOST_NUMBERS else None
@@ -136,6 +146,7 @@ class Run:
                 log_likelihood, divergence = self._epoch(number, keeper)
                 self._after_epoch(number)
                 epoch = self._record(number, log_likelihood, divergence, time.perf_counter() - started)
+                self.group.agree(digest(*self.tensors()) if self.group.world > 1 else "", "the parameters")
                 good, latest = latest, (number, self._state())
                 self.done.append(epoch)
                 self._compare(epoch, latest[1])
@@ -162,7 +173,8 @@ class Run:
             self._restore(self.best_state)
         if keeper is not None and not self.finished:
             self.finished = True
-            keeper.write(self.steps, *snapshot(self))
+            if self.group.leads:
+                keeper.write(self.steps, *snapshot(self))
         return self.history()
 
     def history(self) -> History:
@@ -193,20 +205,25 @@ class Run:
         return waiting and len(self.done) - (self.best_epoch or 0) >= (self.config.patience or 0)
 
     def _keep(self, keeper: Keeper | None, epoch_ended: bool) -> None:
-        """Write a checkpoint if it is time, and stop if somebody asked for that."""
-        if keeper is None or not keeper.due(self.steps, epoch_ended):
+        """Write a checkpoint if it is time, and stop if somebody asked for that, in whichever process."""
+        if keeper is None:
             return
-        if self.cutter is not None:
-            self.cutter.put_back()
-        path = keeper.write(self.steps, *snapshot(self))
-        if keeper.caught is not None:
-            raise Interrupted(keeper.caught, path)
+        stop = keeper.caught if self.group.world == 1 else self.stop
+        if self.group.leads and (stop or keeper.due(self.steps, epoch_ended)):
+            if self.cutter is not None:
+                self.cutter.put_back()
+            keeper.write(self.steps, *snapshot(self))
+        if stop:
+            raise Interrupted(int(stop), keeper.folder)
 
     def _some_rows(self) -> tuple[Tensor, Tensor]:
         """Rows to look at the network with: the first of the data, or of a stream the last batch."""
         if isinstance(self.data, TensorBatches):
             return self.data.x[:ROWS], self.data.y[:ROWS]
-        return self.last or next(iter(self.data.epoch(keyed_generator(self.seed, "order"))))
+        if self.last is not None:
+            return self.last
+        share = next(iter(self.data.epoch(keyed_generator(self.seed, "order"), Group())))
+        return share.x, share.y
 
     @torch.no_grad()
     def _check_end(self, number: int) -> None:
@@ -231,30 +248,16 @@ class Run:
         if self.one_pass:
             optimiser.defer(layers.values())
         outside = 0.0 if cutter is None else cutter.kl_outside
-        for x, y in self.data.epoch(self.order, part.batches):  # Algorithm 1
+        for share in self.data.epoch(self.order, self.group, part.batches):  # Algorithm 1
             self._set_step_sizes(number, optimiser)
-            terms = elbo(
-                net,
-                self.likelihood,
-                x if cutter is None else cutter.columns(x),
-                y,
-                n=self.data.n,
-                draw=self.draw,
-                seed=self.noise,
-                samples=self.samples,
-                kl=self.config.kl,
-                kl_weight=self._kl_weight(),
-                baseline=self.baseline,
-                layers=layers,
-            )
-            loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            part.pending.append(self._differentiate(net, layers, share) * len(share.x))
+            self._add_up(optimiser, keeper)
             self._clip(optimiser)
             optimiser.step()
-            self.rows, self.steps, self.last = self.rows + len(x), self.steps + 1, (x, y)
-            part.rows, part.batches = part.rows + len(x), part.batches + 1
-            part.pending.append(torch.stack(_detached(terms)) * len(x))
+            self.rows, self.steps = self.rows + share.total, self.steps + 1
+            self.last = (share.x, share.y) if len(share.x) else self.last
+            part.rows, part.batches = part.rows + share.total, part.batches + 1
             if len(part.pending) == CHECK_EVERY:
                 part.total += self._gather(part.pending, number)
             self._keep(keeper, epoch_ended=False)
@@ -264,11 +267,52 @@ class Run:
         self.part = Part()
         return float(means[0]), float(means[1]) + outside
 
+    def _differentiate(self, net: nn.Module, layers: dict[str, Drawable], share: Share) -> Tensor:
+        """The gradient of this process's part of the loss; both terms of the bound."""
+        if not len(share.x):
+            return torch.zeros(2, device=self.device)
+        reseed(self.noise, self.seed, "noise", self.steps, *self.rank_key)
+        if self.group.world > 1:
+            reseed(self.own, self.seed, "own", self.steps, self.group.rank)
+        terms = elbo(
+            net,
+            self.likelihood,
+            share.x if self.cutter is None else self.cutter.columns(share.x),
+            share.y,
+            n=self.data.n,
+            draw=self.draw,
+            seed=self.noise,
+            samples=self.samples,
+            kl=self.config.kl,
+            kl_weight=self._kl_weight(),
+            baseline=self.baseline,
+            layers=layers,
+            place=WHOLE if self.group.world == 1 else Place(share.first, self.own),
+        )
+        loss = self._kl_weight() * terms.kl - terms.log_likelihood - terms.score
+        if self.group.world > 1:
+            loss = loss * (len(share.x) / share.total)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return torch.stack([terms.log_likelihood.detach(), terms.kl.detach()])
+
+    def _add_up(self, optimiser: FusedAdam, keeper: Keeper | None) -> None:
+        """One gradient from those of all processes; a wish to stop travels with it."""
+        if self.group.world == 1:
+            return
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        caught = torch.tensor([float((keeper and keeper.caught) or 0)], device=self.device)
+        self.group.add_up([*(p.grad for p in parameters if p.grad is not None), caught])
+        self.stop = int(min(float(caught), 15.0))  # both signals at once are SIGTERM
+
     def _gather(self, pending: list[Tensor], number: int) -> Tensor:
         """Add up the terms of some steps; if one is not finite, stop."""
         if not pending:
             return torch.zeros(2, dtype=torch.float64)
         terms = torch.stack(pending).to("cpu", torch.float64)
+        self.group.add_up([terms])
         first = self.steps - len(pending) + 1
         pending.clear()
         bad = (~torch.isfinite(terms)).any(1)
@@ -295,7 +339,7 @@ class Run:
             lr=rates.get("weights", 0.0),
             omega_lr=rates.get("omega", 0.0),
             seconds=seconds,
-            validation_log_likelihood=self._validate(),
+            validation_log_likelihood=mean_log_likelihood(self.net, self.likelihood, self.draw, self.validation),
         )
 
     def rates_of(self) -> list[dict[str, Any]]:
@@ -320,32 +364,6 @@ class Run:
         if self.config.clip is not None:  # the loss is a sum over n rows, the limit is for one
             parameters = [p for group in optimiser.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.config.clip * self.data.n)
-
-    def _split(self, train: Data, generator: torch.Generator) -> tuple[Batches, tuple[Tensor, Tensor]]:
-        if self.validation is not None:
-            refuse("fit", "validation_fraction", "0 when validation data are given", self.config.validation_fraction)
-        if not isinstance(self.data, TensorBatches) or not is_pair(train):
-            refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
-        order = torch.randperm(self.data.n, generator=generator).to(self.device)
-        kept = max(1, round(self.data.n * self.config.validation_fraction))
-        aside, rest = order[:kept], order[kept:]
-        if len(rest) < self.config.batch_size:
-            refuse("fit", "batch_size", f"at most the {len(rest)} rows left for training", self.config.batch_size)
-        x, y = self.data.x, self.data.y
-        return TensorBatches(x[rest], y[rest], self.config.batch_size), (x[aside], y[aside])
-
-    @torch.no_grad()
-    def _validate(self) -> float | None:
-        """Mean log-likelihood of the validation rows at the posterior mean, a steady measure."""
-        if self.validation is None:
-            return None
-        x, y = self.validation
-        draw = Fixed(self.draw.masks) if isinstance(self.draw, Fixed) else mean
-        self.net.eval()
-        with drawing(self.net, draw):
-            parts = [self.likelihood.log_prob(self.net(a), b).sum() for a, b in zip(x.split(1000), y.split(1000))]  # type: ignore[no-untyped-call]  # noqa: B905
-        self.net.train()
-        return float(torch.stack(parts).sum()) / len(x)
 
     def tensors(self) -> list[Tensor]:
         """Everything training changes: parameters, and buffers such as a running mean."""
@@ -378,7 +396,3 @@ def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | No
     if not isinstance(fixed, Selection):
         refuse("fit", "fixed", 'a Selection, "alpha" or None', fixed)
     return Fixed(fixed.masks, draw)
-
-
-def _detached(terms: Terms) -> list[Tensor]:
-    return [terms.log_likelihood.detach(), terms.kl.detach()]

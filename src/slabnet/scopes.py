@@ -66,13 +66,27 @@ class Drawable(nn.Module):
         weight, *bias = scope.moments(self)
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)
-        return local_draw(mean, variance, seed)
+        return local_draw(mean, variance, seed, scope.place.first_row)
 
     def draw_relaxed(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
     ) -> tuple[list[Tensor], Tensor] | None:
         """Drawn weights of each block and the divergence from one pass; None where that takes two."""
         return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a pass stand in a larger batch, so that their noise is theirs wherever they are computed.
+
+    first_row: of these in the whole batch. own: for noise that is not keyed by row, a generator of this process.
+    """
+
+    first_row: int = 0
+    own: torch.Generator | None = None
+
+
+WHOLE = Place()
 
 
 @dataclass(frozen=True)
@@ -140,8 +154,9 @@ class Scope:
         masks: Mapping[Drawable, Mask] | None = None,
         index: int = 0,
         divergence: Divergence | None = None,
+        place: Place = WHOLE,
     ) -> None:
-        self.draw, self.index, self.divergence = draw, index, divergence
+        self.draw, self.index, self.divergence, self.place = draw, index, divergence, place
         self._generator = generator
         self._masks = masks or {}
         self._drawn: dict[Drawable, tuple[Drawn, ...]] = {}
@@ -153,8 +168,9 @@ class Scope:
 
     @property
     def generator(self) -> torch.Generator:
-        assert self._generator is not None
-        return self._generator
+        found = self.place.own or self._generator
+        assert found is not None
+        return found
 
     def blocks(self, layer: Drawable) -> tuple[Block, ...]:
         """The layer's blocks, with gamma decided where a selection is fixed."""
@@ -273,6 +289,7 @@ def drawing(
     seed: Seed | None = None,
     index: int = 0,
     divergence: Divergence | None = None,
+    place: Place = WHOLE,
 ) -> Iterator[Scope]:
     """Make every layer of `net` draw with `draw` inside the block; restored afterwards, also after an error.
 
@@ -280,6 +297,7 @@ def drawing(
     `net`: the network, or its layers as `drawable_layers` found them, which a loop need not look for again.
     `index`: which of several draws this is; an ensemble takes that member.
     `divergence`: the kind that will be asked for, so that it can be computed while the weights are drawn.
+    `place`: where the rows stand in a larger batch that several processes share.
     The setting belongs to the current thread and task: others are not disturbed. Recomputation in the backward
     pass (activation checkpointing) must happen inside the block too: call `backward` there.
     """
@@ -293,7 +311,7 @@ def drawing(
         generator = keyed_generator(seed, device=device)
     else:
         generator = seed
-    scope = Scope(draw, generator, _masks_by_layer(draw, layers), index, divergence)
+    scope = Scope(draw, generator, _masks_by_layer(draw, layers), index, divergence, place)
     token = _active.set({**_active.get({}), **dict.fromkeys(layers.values(), scope)})
     try:
         yield scope

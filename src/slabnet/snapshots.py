@@ -64,7 +64,6 @@ def snapshot(run: Run) -> tuple[dict[str, Any], dict[str, Tensor]]:
         for key, value in run.optimiser.state[parameter].items():
             tensors[f"adam:{i}:{key}"] = value
     tensors["order"] = run.order.get_state() if part.order is None else part.order
-    tensors["noise"] = run.noise.get_state()
     if run.drops:
         tensors["global"] = torch.get_rng_state()  # torch's own Dropout draws from it
     tensors["total"] = part.total
@@ -106,7 +105,6 @@ def _restore(run: Run, state: dict[str, Any], tensors: dict[str, Tensor]) -> Non
             device = {key: "cpu" if key == "step" else parameter.device for key in _MOMENTS}
             run.optimiser.state[parameter] = {key: value.to(device[key]) for key, value in moments.items()}
     run.order.set_state(tensors["order"])
-    run.noise.set_state(tensors["noise"])
     if run.drops:
         torch.set_rng_state(tensors["global"])
     part = run.part

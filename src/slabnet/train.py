@@ -50,6 +50,7 @@ def fit(
     progress: "auto" (a bar in a terminal), "bar", "lines" or "off".
     checkpoint: a folder in which to keep the run while it goes on (at each epoch, and every five minutes), or
         `Checkpoints(...)`. Ctrl-C and SIGTERM then finish the step and keep it before they raise `Interrupted`.
+        Processes that `torchrun` started train together: each computes its share of every batch, the first one writes.
     resume: go on from the folder's latest checkpoint, as if the run had never stopped; from the start if there is
         none. A checkpoint of another configuration or of other data is refused.
 
@@ -68,7 +69,8 @@ def fit(
     if resume and checkpoint is None:
         refuse("fit", "resume", "used with a checkpoint folder", resume)
     started = Run(net, train, config, n, likelihood, validation, fixed, seed)
-    watch = Watch(progress, started.epochs, started.data.n, "post-train" if fixed else "fit")
+    group = started.group
+    watch = Watch(progress if group.leads else "off", started.epochs, started.data.n, "post-train" if fixed else "fit")
     with (
         watch,
         _own_dropout(started.drops, started.seed),
@@ -79,9 +81,9 @@ def fit(
             return started.run(watch, on_epoch, None)
         settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         keeper = Keeper(settings, describe_run(started, fixed))
-        if not resume:
+        if not resume and group.leads:
             keeper.start_afresh()
-        elif (found := keeper.latest()) is not None:
+        elif resume and (found := group.share(keeper.latest() if group.leads else None)) is not None:
             restore(started, *found)
         with keeper.listening():
             return started.run(watch, on_epoch, keeper)

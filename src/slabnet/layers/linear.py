@@ -40,7 +40,7 @@ class Linear(SlabLayer):
         return F.linear(x, weight, bias)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
-        found = self.prior.local_linear(scope.blocks(self), x, seed)
+        found = self.prior.local_linear(scope.blocks(self), x, seed, scope.place.first_row)
         if found is None:
             return super().local(x, scope, seed)
         scope.note_kl(self, found[1])

@@ -1,0 +1,165 @@
+"""One fit in several processes, over torch.distributed: who does which rows, and how gradients become one.
+
+Every process holds the same parameters. A step's global batch is cut into shares; process r differentiates
+
+    share_r * (KL - n / N_r * sum over its N_r rows of log p),   share_r = N_r / N,
+
+and the gradients are added up: the divergence counts once, every row counts the same, whatever the shares are. A
+process without rows adds zeros, so uneven ends do not hang.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from slabnet.checks import SlabnetError, check_number
+
+TIMEOUT = "SLABNET_TIMEOUT"  # seconds to wait for the other processes
+DEFAULT_TIMEOUT = 300.0
+SMALL = 1 << 14  # numbers; gradients below this travel together
+
+
+class PeerLost(SlabnetError):
+    """Another process of the same fit is gone, or does not answer."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one fit. `Group()` is one alone, for which every method does nothing."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def rows(self, count: int) -> tuple[int, int]:
+        """First and last + 1 of this process's rows in a global batch of `count`."""
+        return self.rank * count // self.world, (self.rank + 1) * count // self.world
+
+    def total(self, count: int) -> tuple[int, int]:
+        """Sum of everybody's `count`, and that of the processes before this one."""
+        if self.world == 1:
+            return count, 0
+        counts = [torch.zeros((), dtype=torch.int64) for _ in range(self.world)]
+        with _peers("counting rows"):
+            dist.all_gather(counts, torch.tensor(count))
+        numbers = [int(part) for part in counts]
+        return sum(numbers), sum(numbers[: self.rank])
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Sum each tensor over the processes, in place; all get the same bits."""
+        if self.world == 1 or not tensors:
+            return
+        large = [part for part in tensors if part.numel() >= SMALL and part.is_contiguous()]
+        small = [part for part in tensors if not (part.numel() >= SMALL and part.is_contiguous())]
+        with _peers("adding up gradients"):
+            waiting = [dist.all_reduce(part, async_op=True) for part in large]
+            if small:
+                flat = torch.cat([part.reshape(-1) for part in small])
+                dist.all_reduce(flat)
+                pieces = torch.split(flat, [part.numel() for part in small])
+                torch._foreach_copy_(list(small), [p.reshape(s.shape) for p, s in zip(pieces, small, strict=True)])
+            for work in waiting:
+                work.wait()
+
+    def spread(self, tensors: Sequence[Tensor]) -> None:
+        """Give every process the values that the first one has."""
+        if self.world > 1:
+            with _peers("sharing parameters"):
+                for part in tensors:
+                    dist.broadcast(part.detach(), 0)
+
+    def share(self, found: tuple[dict[str, Any], dict[str, Tensor]] | None) -> Any:
+        """What the first process found in a checkpoint, for all; nothing is unpickled on the way."""
+        if self.world == 1:
+            return found
+        kinds = {} if found is None else {name: [str(t.dtype), list(t.shape)] for name, t in found[1].items()}
+        said = None if found is None else {"state": found[0], "tensors": kinds}
+        text = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
+        size = torch.tensor(len(text))
+        with _peers("sharing a checkpoint"):
+            dist.broadcast(size, 0)
+            text = text if self.leads else torch.zeros(int(size), dtype=torch.uint8)
+            dist.broadcast(text, 0)
+            read = json.loads(text.numpy().tobytes())
+            if read is None:
+                return None
+            tensors = {}
+            for name, (dtype, shape) in read["tensors"].items():
+                mine = found[1][name] if found is not None and self.leads else None
+                kind = getattr(torch, dtype.removeprefix("torch."))
+                tensors[name] = torch.empty(shape, dtype=kind) if mine is None else mine.contiguous()
+                dist.broadcast(tensors[name], 0)
+        return read["state"], tensors
+
+    def agree(self, digest: str, what: str) -> None:
+        """Raise if the processes have not the same; `digest` stands for it."""
+        if self.world == 1:
+            return
+        mine = torch.tensor(list(bytes.fromhex(digest)[:8]), dtype=torch.uint8)
+        low, high = mine.clone(), mine.clone()
+        with _peers("comparing parameters"):
+            dist.all_reduce(low, dist.ReduceOp.MIN)
+            dist.all_reduce(high, dist.ReduceOp.MAX)
+        if not torch.equal(low, high):
+            raise SlabnetError(f"distributed: {what} must be the same in every process, and is not any more")
+
+
+class _peers:
+    """Turns what torch says when a process is gone into one line."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RuntimeError):
+            raise PeerLost(
+                f"distributed: another process of this fit is gone or does not answer ({self.doing}); "
+                "go on from the last checkpoint with --resume"
+            ) from None
+
+
+def current_group() -> Group:
+    """The group this process belongs to: that of torch.distributed where it runs, else one alone."""
+    if dist.is_available() and dist.is_initialized():
+        return Group(dist.get_rank(), dist.get_world_size())
+    return Group()
+
+
+def join() -> Group:
+    """Join the processes that `torchrun` started; one alone where it did not."""
+    if "WORLD_SIZE" not in os.environ or "RANK" not in os.environ or not dist.is_available():
+        return Group()
+    if not dist.is_initialized():
+        text = os.environ.get(TIMEOUT, str(DEFAULT_TIMEOUT))
+        try:
+            seconds = check_number("distributed", TIMEOUT, float(text), above=0)
+        except ValueError:
+            seconds = DEFAULT_TIMEOUT
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        if backend == "nccl":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        with _peers("meeting the other processes"):
+            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
+    return current_group()
+
+
+def leave() -> None:
+    """Leave the group; the others are not waited for."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
