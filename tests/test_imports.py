@@ -34,7 +34,8 @@ ROWS = [
     ["folding", "pruning", "trust", "importance", "train", "predict", "store"],
     ["criteria", "inspection", "data", "experiments", "estimators"],
     ["plots", "workflow"],
-    ["demo"],
+    ["demo", "tables"],
+    ["table_predictions"],
     ["cli"],
     ["__main__"],
 ]

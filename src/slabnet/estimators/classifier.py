@@ -73,7 +73,10 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
         """The credible interval (low, high) of each class probability, over drawn networks."""
         level = check_number("predict_interval", "level", level, above=0, below=1)
-        low, high = (end.numpy() for end in self._predict(X, intervals=level).interval(level))
+        return self._interval_of(self._predict(X, intervals=level), level)
+
+    def _interval_of(self, found: Prediction, level: float) -> tuple[Array, Array]:
+        low, high = (end.numpy() for end in found.interval(level))
         if len(self.classes_) > 2:
             return low, high
         return np.hstack([1 - high, low]), np.hstack([1 - low, high])
