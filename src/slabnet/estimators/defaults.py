@@ -4,11 +4,11 @@ The rule, for n rows and p inputs:
 
 | setting | rule |
 |---|---|
-| hidden | one layer of 50 units, of 100 from 5 000 rows on |
+| hidden | two layers of 50 units |
 | batch_size | n / 10, at least 32 (or all rows, if there are fewer) and at most 256 |
 | epochs | as many as it takes for 8 000 steps, at least 50 and at most 1 000 |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
-| lr, omega_lr, schedule | 0.03, 0.05, falling as a cosine |
+| lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.
@@ -22,7 +22,6 @@ from typing import Any
 
 STEPS = 8000
 FEWEST_EPOCHS, MOST_EPOCHS = 50, 1000
-MANY_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,14 @@ class Defaults:
     """The settings for one table.
 
     >>> defaults_for(506, 13).hidden
-    (50,)
+    (50, 50)
     """
 
     hidden: tuple[int, ...]
     batch_size: int
     epochs: int
     ramp_epochs: int
-    lr: float = 0.03
+    lr: float = 0.02
     omega_lr: float = 0.05
     schedule: str = "cosine"
 
@@ -52,5 +51,4 @@ def defaults_for(n: int, p: int) -> Defaults:
     batch = min(n, max(32, min(256, n // 10)))
     epochs = math.ceil(STEPS / math.ceil(n / batch))
     epochs = max(FEWEST_EPOCHS, min(MOST_EPOCHS, epochs))
-    width = 100 if n >= MANY_ROWS else 50
-    return Defaults(hidden=(width,), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
+    return Defaults(hidden=(50, 50), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
