@@ -18,7 +18,7 @@ from benchmarks.tables import Result, mean_and_error, run_all, said
 from slabnet.estimators import SlabRegressor
 
 INPUTS, ROWS, DRAWS = 100, 500, 20
-METHODS = ("spike and slab", "spike and slab, linear", "LassoCV", "random forest")
+METHODS = ("spike and slab", "spike and slab, bic", "spike and slab, linear", "LassoCV", "random forest")
 DESIGNS = {
     "linear": "8 of 100 inputs, neighbours correlated at 0.5, signal-to-noise ratio 3",
     "nonlinear": "5 of 100 inputs: 10 sin(pi x1 x2) + 20 (x3 - 0.5)^2 + 10 x4 + 5 x5 (Friedman), noise 1",
@@ -48,8 +48,8 @@ def chosen_by(method: str, x: Any, y: Any, draw: int) -> set[int]:
     if method == "random forest":  # above the mean, scikit-learn's own rule
         shares = RandomForestRegressor(200, random_state=draw).fit(x, y).feature_importances_
         return set(np.flatnonzero(shares > shares.mean()).tolist())
-    hidden = () if method.endswith("linear") else None
-    return set(SlabRegressor(hidden, random_state=draw).fit(x, y).selected_features_.tolist())
+    options: dict[str, Any] = {"linear": {"hidden": ()}, "bic": {"psi": "bic"}}.get(method.split(", ")[-1], {})
+    return set(SlabRegressor(**options, random_state=draw).fit(x, y).selected_features_.tolist())
 
 
 def work(job: Result) -> Result:

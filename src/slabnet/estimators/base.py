@@ -333,9 +333,6 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         return tags
 
-    def _more_tags(self) -> dict[str, Any]:
-        return {"requires_y": True}
-
 
 def _dense(table: Any) -> Array:
     """A sparse table as a dense one; what that takes is said where it is much."""

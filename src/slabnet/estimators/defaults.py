@@ -6,7 +6,7 @@ The rule, for n rows and p inputs:
 |---|---|
 | hidden | two layers of 50 units |
 | batch_size | n / 10, at least 32 (or all rows, if there are fewer) and at most 256 |
-| epochs | as many as it takes for 8 000 steps, at least 50 and at most 1 000 |
+| epochs | as many as it takes for 6 000 steps, at least 50 and at most 1 000 |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
 
@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-STEPS = 8000
+STEPS = 6000
 FEWEST_EPOCHS, MOST_EPOCHS = 50, 1000
 
 
