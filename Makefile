@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-crash security docs-records bench-peers speed clean
+.PHONY: demo test test-crash security docs-records tables bench-peers speed clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -21,7 +21,7 @@ test-crash: .venv/.ready
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready
-	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or not crash' tests/test_crash.py tests/test_hostile.py
+	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or not crash' tests/test_crash.py tests/test_hostile.py tests/test_hostile_tables.py
 	$(RUN) -m benchmarks.security
 
 # Measurements behind the docs pages; each writes a record and the page made from it.
@@ -42,6 +42,12 @@ docs-records: .venv/.ready
 bench-peers: .venv/.ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps bayesian-torch blitz-bayesian-pytorch
+
+# Everything behind docs/uci.md, raisin.md and selection.md; SLABNET_DATA must hold uci and raisin. Each goes on where it stopped.
+tables: .venv/.ready
+	$(RUN) -m benchmarks.uci
+	$(RUN) -m benchmarks.raisin
+	$(RUN) -m benchmarks.selection
 
 # Everything behind docs/speed.md; the MNIST files must be under SLABNET_DATA. An hour; cutting goes on where it stopped.
 speed: bench-peers

@@ -26,7 +26,10 @@ The checksum finds damage. It is no signature: somebody who can write the file c
 hold other weights, so its predictions can be wrong; it cannot run code, and what it declares is bounded by its own size.
 
 IDX files (plain or gzipped) and TOML files are read with bounds on what they may declare. What a bit flip changes inside
-their numbers cannot be seen: they carry no checksum of ours.
+their numbers cannot be seen: they carry no checksum of ours. The same holds for tables (CSV, Parquet).
+
+Text out of a table goes into CSV files we write (class labels): what a spreadsheet would take for a formula gets an
+apostrophe in front. What a model file keeps of a table (column names, levels, medians) is plain JSON.
 
 ## What is promised, and how it is tested
 
@@ -38,6 +41,7 @@ their numbers cannot be seen: they carry no checksum of ours.
 | another run's checkpoint is refused, naming what differs; a damaged one falls back to the one before | `tests/test_checkpoints.py` |
 | a full disk is a clear error, and the checkpoint before it is whole | `tests/test_checkpoints.py` |
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
+| damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
 | no NaN reaches a saved model | `tests/test_hostile.py`, `tests/test_store.py` |
 | threads do not disturb each other; a child forked after a fit does not hang | `tests/test_threads.py` |
 

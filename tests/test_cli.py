@@ -27,7 +27,7 @@ def slabnet(*words: str, cwd: Path | None = None, **environment: str) -> subproc
     ("words", "said"),
     [
         (["fit"], "slabnet fit: Missing argument"),
-        (["fit", "iris", "--out", "m.slab"], "fit: DATA must be one of digits, mnist, fashion-mnist, got 'iris'"),
+        (["fit", "iris", "--out", "m.slab"], "file or one of digits, mnist, fashion-mnist, got 'iris'"),
         (["fit", "digits"], "slabnet fit: Missing option '--out'"),
         (["fit", "digits", "--out", "no/m.slab"], "fit: the output must be in a folder that exists, got no/m.slab"),
         (["fit", "digits", "--out", "."], "fit: the output must be the name of a file"),

@@ -55,3 +55,24 @@ def test_the_readme_s_example_runs(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "Selection(median" in run.stdout
     assert (tmp_path / "digits.slab").exists()
+
+
+def test_the_tutorial_on_a_table_runs(tmp_path: Path) -> None:
+    text = (DOCS / "table.md").read_text("utf-8")
+    blocks = re.findall(r"```(python|bash)\n(.*?)```", text, re.DOTALL)
+    code = ["import sys", "from slabnet.cli import run"]
+    for kind, block in blocks:
+        if kind == "python":
+            code.append(block)
+            continue
+        for line in block.strip().splitlines():  # the commands in the same process: loading torch takes seconds
+            code += [f"sys.argv = {line.split()!r}", "try:", "    run()", "except SystemExit as left:"]
+            code.append(f"    assert left.code == 0, {line!r}")
+    script = tmp_path / "tutorial.py"
+    script.write_text("\n".join(code), "utf-8")
+    run = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Task: regression, guessed from progression" in run.stdout
+    assert "The median model keeps" in run.stdout
+    assert "'bmi'" in run.stdout
+    assert {path.name for path in tmp_path.iterdir()} >= {"predictions.csv", "small.slab", "diabetes.slab"}

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from slabnet.criteria import criterion_model, dic, fic, waic
     from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.elbo import RunningMean, elbo, kl
+    from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
     from slabnet.folding import path_model
+    from slabnet.importance import input_effects, input_reach, prior_reach
     from slabnet.inspection import inspect_network
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
     from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
@@ -63,7 +65,9 @@ _WHERE = {
     "criteria": ["criterion_model", "dic", "fic", "waic"],
     "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "elbo": ["RunningMean", "elbo", "kl"],
+    "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "folding": ["path_model"],
+    "importance": ["input_effects", "input_reach", "prior_reach"],
     "inspection": ["inspect_network"],
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],

@@ -52,6 +52,10 @@ class TensorBatches(Batches):
             yield Share(self.x[rows[first:end]], self.y[rows[first:end]], first, len(rows))
 
 
+class Rows(list[tuple[Any, Any]]):
+    """Batches that are known to be a part of the n rows there are."""
+
+
 class StreamBatches(Batches):
     """Any iterable of (x, y) batches that can be read once an epoch.
 
@@ -96,7 +100,7 @@ class StreamBatches(Batches):
             refuse("fit", "train", allowed, f"no batch in epoch {self.epochs + 1}")
         if rows > self.n:
             refuse("fit", "n", f"the number of rows in one epoch, {rows}", self.n)
-        if rows < self.n and not self.epochs and not self.sharded:
+        if rows < self.n and not self.epochs and not self.sharded and not isinstance(self.batches, Rows):
             logger.warning("fit: n is %d, but an epoch had %d rows: the log-likelihood counts for n", self.n, rows)
         self.epochs += 1
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
-from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
+from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
 from slabnet.version import __version__
@@ -33,6 +33,9 @@ app.add_typer(commands)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same result.")]
+
+
+DATA_HELP = f"A table ({', '.join(TABLE_FILES)}), or a data set by name: {', '.join(DATA_SETS)}."
 
 
 @app.callback(invoke_without_command=True)
@@ -76,12 +79,17 @@ def demo(
 
 
 @app.command(
-    help="Fit a network to a data set and write it to a .slab file.",
-    epilog="Example: slabnet fit digits --out digits.slab --epochs 100",
+    help="Fit a network to a table of yours (CSV, Parquet) or to a data set by name, and write it to a .slab file.",
+    epilog="Example: slabnet fit houses.csv --target price --out houses.slab",
 )
 def fit(
-    data: Annotated[str, typer.Argument(help=f"A data set by name: {', '.join(DATA_SETS)}.")],
+    data: Annotated[str, typer.Argument(help=DATA_HELP)],
     out: Annotated[Path, typer.Option(help="Where to write the model.")],
+    target: Annotated[str | None, typer.Option(help="Column to predict, for a table.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression; guessed from the target.")] = None,
+    test_size: Annotated[float | None, typer.Option(help="Share of a table's rows to test on; 0.2.")] = None,
+    drop: Annotated[str | None, typer.Option(help="Columns to leave out, as in id,comment.")] = None,
+    categorical: Annotated[str | None, typer.Option(help="Columns of numbers that are labels, as in zip.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
@@ -91,25 +99,44 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
     json: Json = False,
 ) -> None:
-    check_choice("fit", "DATA", data, DATA_SETS)
-    settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
-    network = NetworkConfig(**settings.network.model_dump() | _given(method=method, hidden=parse_widths("fit", hidden)))
-    train = TrainConfig(**settings.train.model_dump() | _given(epochs=epochs, seed=seed))
+    only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
+    is_table = _check_data("fit", data, "--target", target)
+    if is_table and config is None and recipe == "default":
+        settings = Recipe()  # what is left open follows the rule for tables
+    else:
+        settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
+    chosen, steps = _given(method=method, hidden=parse_widths("fit", hidden)), _given(epochs=epochs, seed=seed)
+    network = NetworkConfig(**settings.network.model_dump(exclude_unset=True) | chosen)
+    train = TrainConfig(**settings.train.model_dump(exclude_unset=True) | steps)
+    settings = settings.model_copy(update={"network": network, "train": train})
+    if not is_table:
+        for name, value in only.items():
+            if value is not None:
+                refuse("fit", name, f"left out for the data set {data}", value)
+    if task is not None:
+        check_choice("fit", "--task", task, ("classification", "regression"))
     from slabnet.files import check_writable
 
     check_writable("fit", out)
-    from slabnet.workflow import fit_named, is_finished
-
-    settings = settings.model_copy(update={"network": network, "train": train})
-    if resume and is_finished(out, data, settings):
-        print(f"{out} is finished: there is nothing to resume.")
-        return
     try:
-        found = fit_named(data, settings, out, resume)
+        if is_table:
+            share = 0.2 if test_size is None else test_size
+            _fit_table(data, out, resume, json, (str(target), settings, task, share, _names(drop), _names(categorical)))
+        else:
+            _fit_named(data, out, resume, json, settings)
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         if not hasattr(stopped, "number"):
             raise
         raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
+
+
+def _fit_named(data: str, out: Path, resume: bool, json: bool, settings: Recipe) -> None:
+    from slabnet.workflow import fit_named, is_finished
+
+    if resume and is_finished(out, data, settings):
+        print(f"{out} is finished: there is nothing to resume.")
+        return
+    found = fit_named(data, settings, out, resume)
     if json:
         print(json_module.dumps(found.to_dict()))
         return
@@ -119,20 +146,36 @@ def fit(
     print(f"Written: {out}. Predict with: slabnet predict {out} {data}")
 
 
+def _fit_table(data: str, out: Path, resume: bool, json: bool, job: tuple[Any, ...]) -> None:
+    from slabnet.tables import TableJob, fit_table, table_finished
+
+    whole = TableJob(Path(data), *job)
+    if resume and table_finished(out, whole):
+        print(f"{out} is finished: there is nothing to resume.")
+        return
+    found = fit_table(whole, out, resume)
+    if json:
+        print(json_module.dumps(found.numbers))
+        return
+    for line in found.lines:
+        print(line)
+    print(f"Written: {out}. Predict with: slabnet predict {out} NEW.csv --out predictions.csv")
+
+
 @app.command(
-    help="Predict the test rows of a data set with a fitted model, averaging over draws of the network.",
-    epilog="Example: slabnet predict digits.slab digits --out predictions.csv",
+    help="Predict the rows of a table, or the test rows of a data set by name, averaging over draws of the network.",
+    epilog="Example: slabnet predict houses.slab new.csv --out predictions.csv",
 )
 def predict(
     model: Annotated[Path, typer.Argument(help="A .slab file.")],
-    data: Annotated[str, typer.Argument(help=f"A data set by name: {', '.join(DATA_SETS)}.")],
+    data: Annotated[str, typer.Argument(help=DATA_HELP)],
     out: Annotated[Path | None, typer.Option(help="Where to write the predictions as CSV.")] = None,
-    draws: Annotated[int, typer.Option(help="Networks to draw and average.")] = 10,
+    draws: Annotated[int | None, typer.Option(help="Networks to draw and average; 10, or 100 for a table.")] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    check_choice("predict", "DATA", data, DATA_SETS)
-    if draws < 1:
+    is_table = _check_data("predict", data)
+    if draws is not None and draws < 1:
         refuse("predict", "--draws", "a whole number of at least 1", draws)
     if not model.is_file():
         refuse("predict", "MODEL", "a file that exists", str(model))
@@ -140,9 +183,15 @@ def predict(
         from slabnet.files import check_writable
 
         check_writable("predict", out)
+    if is_table:
+        from slabnet.table_predictions import lines_of, predict_table
+
+        answers = predict_table(model, Path(data), out, draws, seed)
+        print(json_module.dumps(answers) if json else "\n".join(lines_of(answers, out)))
+        return
     from slabnet.workflow import predict_named
 
-    found = predict_named(model, data, draws, seed, out)
+    found = predict_named(model, data, draws or 10, seed, out)
     if json:
         print(json_module.dumps(found))
         return
@@ -201,6 +250,23 @@ def print_rows(title: str, rows: list[Row]) -> None:
         numbers = [f"{row.accuracy:.3f}", sure, str(row.classified_at_95), f"{row.density_used:.4f}", str(row.weights)]
         table.add_row(row.method, row.gamma, row.beta, post, str(row.draws), *numbers)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def _check_data(where: str, data: str, option: str = "", value: str | None = "") -> bool:
+    """Whether DATA is a table; refuse what is neither that nor a data set by name."""
+    if data in DATA_SETS:
+        return False
+    if Path(data).suffix.lower() not in TABLE_FILES:
+        refuse(where, "DATA", f"a {', '.join(TABLE_FILES)} file or one of {', '.join(DATA_SETS)}", repr(data))
+    if not Path(data).is_file():
+        refuse(where, "DATA", "a file that exists", data)
+    if value is None:
+        refuse(where, option, f"given for a table: the column of {data} to predict", None)
+    return True
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from slabnet.checks import ArgumentError, Settings, check_choice, one_line, refu
 from slabnet.methods import METHODS, ScaleMixture
 
 DATA_SETS = ("digits", "mnist", "fashion-mnist")
+TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
 
 

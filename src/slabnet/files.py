@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from slabnet.checks import ArgumentError, refuse
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write `content` under `path` so that the name holds either what it held before, or all of it."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write to piece by piece, which takes the name `path` once the block has ended well."""
     path = Path(path)
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -18,7 +28,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         raise ArgumentError(f"write: {path} must be in a folder that can be written, got: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

@@ -1,0 +1,265 @@
+"""What is done to the columns of a table before a network sees it: learned once, kept as JSON, applied again.
+
+Numbers stay numbers; a missing one is replaced by the median, and a column of its own says so where that happened in
+training. Text is a category: one column of 0 and 1 for each level, with a level of its own for missing values. Dates
+and free text are refused by name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slabnet.checks import FileError, one_line, refuse
+from slabnet.data.reading import Chunk
+
+Array = NDArray[np.float64]
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MISSING = "(missing)"
+MOST_LEVELS = 50
+FEW_CLASSES = 10  # whole numbers with at most so many values are taken for classes
+MOSTLY = 0.5  # a column with more numbers than this is one of numbers, and text in it a mistake
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
+)
+Kind = Literal["number", "category"]
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its kind, what stands for a missing number, the levels of a category, whether any was missing."""
+
+    name: str
+    kind: Kind
+    fill: float = 0.0
+    levels: tuple[str, ...] = ()
+    missing: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of what the network sees of it."""
+        if self.kind == "number":
+            return [self.name, f"{self.name} {MISSING}"] if self.missing else [self.name]
+        return [f"{self.name}={level}" for level in self.levels]
+
+
+@dataclass
+class Report:
+    """What was met on the way: missing values, unknown levels, columns that are not there."""
+
+    missing: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, Counter[str]] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        said = []
+        if self.absent:
+            said.append(f"Columns that are not there, taken as missing: {_some(self.absent)}.")
+        if self.ignored:
+            said.append(f"Columns the model does not know, ignored: {_some(self.ignored)}.")
+        for name, levels in self.unknown.items():
+            rows = sum(levels.values())
+            said.append(f"{one_line(name)}: {rows} rows with levels not seen in training ({_some(tuple(levels))}).")
+        filled = [f"{one_line(name)} {count}" for name, count in self.missing.items() if name not in self.absent]
+        if filled:
+            said.append(f"Missing values filled in: {_some(tuple(filled))}.")
+        return said
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How the columns of a table become the inputs of a network.
+
+    >>> table = {"size": ["1", "", "3"], "colour": ["red", "blue", "red"]}
+    >>> prepared = Preprocessing.learn(table)
+    >>> prepared.inputs
+    ['size', 'size (missing)', 'colour=blue', 'colour=red']
+    >>> prepared.apply(table)[0].tolist()
+    [[1.0, 0.0, 0.0, 1.0], [2.0, 1.0, 1.0, 0.0], [3.0, 0.0, 0.0, 1.0]]
+    """
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def learn(cls, table: Chunk, categorical: tuple[str, ...] = (), where: str = "fit") -> Self:
+        """Look at the columns of a training table; `categorical` names columns of numbers that are labels."""
+        for name in categorical:
+            if name not in table:
+                refuse(where, "--categorical", f"one of the columns {_some(tuple(table))}", name)
+        columns = [_learn(name, values, name in categorical, where) for name, values in table.items()]
+        return cls(tuple(column for column in columns if column is not None))
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs of the network, in order."""
+        return [name for column in self.columns for name in column.inputs]
+
+    def apply(self, table: Chunk, where: str = "predict", first_row: int = 1) -> tuple[Array, Report]:
+        """(rows, inputs) as numbers, and what was met; `first_row` is the number of the first row, for errors."""
+        absent = tuple(column.name for column in self.columns if column.name not in table)
+        if len(absent) == len(self.columns):
+            refuse(
+                where,
+                "DATA",
+                f"a table with the columns {_some(tuple(c.name for c in self.columns))}",
+                _some(tuple(table)),
+            )
+        known = {column.name for column in self.columns}
+        report = Report(absent=absent, ignored=tuple(name for name in table if name not in known))
+        rows = len(next(iter(table.values()), []))
+        parts = [self._part(column, table, rows, report, where, first_row) for column in self.columns]
+        return np.hstack(parts) if parts else np.zeros((rows, 0)), report
+
+    def _part(self, column: Column, table: Chunk, rows: int, report: Report, where: str, first_row: int) -> Array:
+        values = table.get(column.name, [None] * rows)
+        if column.kind == "number":
+            numbers = as_numbers(values, column.name, where, first_row)
+            gone = np.isnan(numbers)
+            if gone.any():
+                report.missing[column.name] += int(gone.sum())
+            filled = np.where(gone, column.fill, numbers)[:, None]
+            return np.hstack([filled, gone[:, None].astype(np.float64)]) if column.missing else filled
+        places = {level: i for i, level in enumerate(column.levels)}
+        out = np.zeros((rows, len(places)))
+        for row, value in enumerate(values):
+            level = MISSING if is_missing(value) else as_label(value)
+            if level in places:
+                out[row, places[level]] = 1.0
+            elif level != MISSING:
+                report.unknown.setdefault(column.name, Counter())[level] += 1
+            if level == MISSING:
+                report.missing[column.name] += 1
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON, for the header of a model file."""
+        names = ("name", "kind", "fill", "levels", "missing")
+        return {"columns": [{name: getattr(column, name) for name in names} for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Self:
+        """What `to_dict` gave; anything else is refused."""
+        try:
+            columns = tuple(
+                Column(
+                    str(c["name"]), _kind(c["kind"]), float(c["fill"]), tuple(map(str, c["levels"])), bool(c["missing"])
+                )
+                for c in found["columns"]
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileError(f"load: preprocessing must be a list of columns, got: {one_line(repr(error))}") from None
+        return cls(columns)
+
+
+def as_numbers(values: list[Any], name: str, where: str, first_row: int = 1) -> Array:
+    """A column as numbers, NaN where missing; text in it is refused, with its row."""
+    out = np.empty(len(values))
+    for row, value in enumerate(values):
+        number = number_of(value)
+        if number is None:
+            refuse(
+                where, f"column {one_line(name)}", "numbers", f"{one_line(repr(value), 40)} in row {first_row + row}"
+            )
+        if math.isinf(number):
+            refuse(where, f"column {one_line(name)}", "finite numbers", f"{one_line(value)} in row {first_row + row}")
+        out[row] = number
+    return out
+
+
+def number_of(value: Any) -> float | None:
+    """A cell as a number: NaN where missing, None where it is no number."""
+    if is_missing(value):
+        return math.nan
+    if isinstance(value, (bool, int, float, Decimal)):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    if not isinstance(value, str) or "_" in value:  # Python reads 1_000 as a number, nobody else does
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty, or says so."""
+    if value is None:
+        return True
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING_WORDS
+    return isinstance(value, float) and math.isnan(value)
+
+
+def as_label(value: Any) -> str:
+    """A cell as the name of a level or class."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def guess_task(values: list[Any], name: str, where: str = "fit") -> Task:
+    """Classes where the target is text, or a few whole numbers; else a number to be predicted."""
+    present = [value for value in values if not is_missing(value)]
+    if not present:
+        refuse(where, "--target", "a column with values", f"{one_line(name)}, where all are missing")
+    numbers = [number_of(value) for value in present]
+    if any(number is None for number in numbers) or all(isinstance(value, bool) for value in present):
+        return "classification"
+    distinct = {number for number in numbers if number is not None}
+    whole = all(math.isfinite(number) and number.is_integer() for number in distinct)
+    return "classification" if whole and len(distinct) <= FEW_CLASSES else "regression"
+
+
+def _learn(name: str, values: list[Any], as_levels: bool, where: str) -> Column | None:
+    present = [value for value in values if not is_missing(value)]
+    gone = len(present) < len(values)
+    if not present:
+        return None  # nothing to learn from
+    if any(isinstance(value, (datetime.date, datetime.time, datetime.timedelta)) for value in present):
+        _refuse_date(name, present[0], where)
+    if not as_levels and not all(isinstance(value, bool) for value in present):
+        numbers = [number_of(value) for value in present]
+        good = [number for number in numbers if number is not None]
+        if len(good) > MOSTLY * len(present):
+            column = as_numbers(values, name, where)
+            return Column(name, "number", fill=float(np.nanmedian(column)), missing=gone)
+        texts = [value for value in present if isinstance(value, str)]
+        if sum(_DATE.fullmatch(text.strip()) is not None for text in texts) > MOSTLY * len(present):
+            _refuse_date(name, texts[0], where)
+    levels = sorted({as_label(value) for value in present})
+    if len(levels) > MOST_LEVELS or (len(levels) > FEW_CLASSES and len(levels) > MOSTLY * len(present)):
+        allowed = f"numbers or a category of at most {MOST_LEVELS} levels that come again; leave it out with --drop"
+        refuse(
+            where, f"column {one_line(name)}", allowed, f"text with {len(levels)} different values, as {levels[0]!r}"
+        )
+    return Column(name, "category", levels=tuple([*levels, MISSING] if gone else levels), missing=gone)
+
+
+def _refuse_date(name: str, value: Any, where: str) -> None:
+    allowed = "numbers or a category; leave it out with --drop, or put the numbers you mean in its place"
+    refuse(where, f"column {one_line(name)}", allowed, f"dates or times, as {one_line(str(value))}")
+
+
+def _kind(value: Any) -> Kind:
+    if value not in ("number", "category"):
+        raise ValueError(f"kind {value!r}")
+    kind: Kind = value
+    return kind
+
+
+def _some(names: tuple[str, ...], most: int = 8) -> str:
+    shown = ", ".join(one_line(str(name), 40) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

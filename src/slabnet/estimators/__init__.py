@@ -1,0 +1,7 @@
+"""Estimators for scikit-learn users: fit a table, predict, and see which inputs matter."""
+
+from slabnet.estimators.classifier import SlabClassifier
+from slabnet.estimators.files import load_estimator, save_estimator
+from slabnet.estimators.regressor import SlabRegressor
+
+__all__ = ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"]

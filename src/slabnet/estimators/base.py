@@ -1,0 +1,344 @@
+"""What both estimators share: from arrays to a fitted network, and from a network to what is asked of it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from slabnet.batches import Rows
+from slabnet.checks import check_choice, check_whole, one_line, refuse
+from slabnet.config import Prior, Start, TrainConfig
+from slabnet.draws import exact, fixed
+from slabnet.estimators.defaults import defaults_for
+from slabnet.estimators.scaling import Array, Scaling, constant_columns
+from slabnet.importance import input_effects, input_reach, prior_reach
+from slabnet.methods import METHODS
+from slabnet.networks import Network, mlp
+from slabnet.predict import predict
+from slabnet.progress import Show
+from slabnet.records import Prediction, Selection
+from slabnet.scopes import Draw
+from slabnet.select import budget_model, describe, median_model, most_probable_model, slab_layers, threshold_model
+from slabnet.train import fit
+
+EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
+LARGE = 2**28  # bytes of a sparse table made dense that are worth a warning
+RULES = ("median", "threshold", "budget", "most probable")
+
+
+class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+    """A spike-and-slab network behind the interface of scikit-learn.
+
+    As a transformer it hands on the selected inputs only.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] | None = None,
+        *,
+        method: str = "lbbnn",
+        activation: str = "relu",
+        psi: Any = "aic",
+        sigma_beta: Any = "learned",
+        prior: Prior | None = None,
+        start: Start | None = None,
+        options: dict[str, float] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        omega_lr: float | None = None,
+        config: TrainConfig | None = None,
+        draws: int = 100,
+        standardize: bool = True,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.method = method
+        self.activation = activation
+        self.psi = psi
+        self.sigma_beta = sigma_beta
+        self.prior = prior
+        self.start = start
+        self.options = options
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.omega_lr = omega_lr
+        self.config = config
+        self.draws = draws
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # What the two estimators say about their response.
+
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
+        """X and y of a fit as arrays, y as the likelihood takes it; sets what is learned of y where `reset`."""
+        raise NotImplementedError(f"{type(self).__name__} must read its data")
+
+    def _response(self) -> tuple[str, int]:
+        """The name of the likelihood, and the number of outputs."""
+        raise NotImplementedError(f"{type(self).__name__} must name its likelihood")
+
+    # Fitting.
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the network to a table `X` and the responses `y`."""
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any, checkpoint: Path | None = None, resume: bool = False) -> Self:
+        table, target = self._read(X, y, reset=True)
+        self._start(table)
+        config = self._training(len(table))
+        rows = (self._scale_x(table), target)
+        self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
+        return self._finish(table, len(table))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Go on with new rows: the first call is a whole fit, later ones pass once over the rows they are given.
+
+        Every row counts as one of all the rows seen so far. Columns keep the scale of the first call. classes: all
+        the labels that will ever come, where the first rows do not hold them all.
+        """
+        if not hasattr(self, "network_"):
+            self._known_classes = classes
+            try:
+                return self.fit(X, y)
+            finally:
+                del self._known_classes
+        if self.selection_ is not None:
+            refuse("partial_fit", "estimator", "one whose structure is still open", "a sparsified one")
+        table, target = self._read(X, y, reset=False, classes=classes)
+        seen = self.n_samples_seen_ + len(table)
+        config = self._training(len(table)).model_copy(update={"epochs": 1, "ramp_epochs": 0, "schedule": "constant"})
+        values, size = self._scale_x(table), config.batch_size
+        parts = Rows([(values[i : i + size], target[i : i + size]) for i in range(0, len(values), size)])
+        more = fit(self.network_, parts, config, n=seen, progress=self._show())
+        self.history_ = replace(more, epochs=(*self.history_.epochs, *more.epochs))
+        return self._finish(table, seen)
+
+    def _start(self, table: Array) -> None:
+        """A fresh network for this table, once every parameter has been looked at."""
+        n, p = table.shape
+        check_choice(type(self).__name__, "method", self.method, METHODS)
+        check_whole(type(self).__name__, "draws", self.draws, at_least=1)
+        if self.config is not None and not isinstance(self.config, TrainConfig):
+            refuse(type(self).__name__, "config", "a TrainConfig or None", type(self.config).__name__)
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        likelihood, outputs = self._response()
+        hidden = defaults_for(n, p).hidden if self.hidden is None else self.hidden
+        if not isinstance(hidden, (int, tuple, list)):
+            refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
+        widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+        net = mlp(
+            (p, *widths, outputs),
+            activation=self.activation,
+            method=self.method,
+            prior=self.prior or Prior(psi=self.psi, sigma_beta=self.sigma_beta, n=max(2, n)),
+            start=self.start,
+            likelihood=likelihood,
+            options=self.options,
+            seed=self._seed,
+        )
+        self._warn_of_constants(table)
+        self.scaling_x_ = Scaling.of(table) if self.standardize else Scaling.none(p)
+        self.network_: Network = net
+        self.selection_: Selection | None = None
+
+    def _training(self, n: int) -> TrainConfig:
+        """The rule, over which go `config` and what was said one by one."""
+        settings = defaults_for(n, self.n_features_in_).training()
+        said = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "omega_lr")}
+        given = {} if self.config is None else {k: getattr(self.config, k) for k in self.config.model_fields_set}
+        given |= {name: value for name, value in said.items() if value is not None}
+        if "epochs" in given:
+            settings.pop("ramp_epochs")  # half of them, as ever
+        settings |= {"seed": self._seed} | given | {"dtype": "float32"}
+        rows = n if "validation_fraction" not in given else n - max(1, round(n * given["validation_fraction"]))
+        return TrainConfig(**settings | {"batch_size": max(1, min(settings["batch_size"], rows))})
+
+    def _finish(self, table: Array, seen: int) -> Self:
+        self.n_samples_seen_ = seen
+        self.n_iter_ = len(self.history_)
+        self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
+        rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
+        self.feature_effects_ = self._effects(rows)
+        return self
+
+    def _show(self) -> Show:
+        return "lines" if self.verbose else "off"
+
+    # Choosing one model.
+
+    # Before a fit scikit-learn would take it for the method of linear models that makes coef_ sparse.
+    @available_if(lambda model: hasattr(model, "network_"))  # type: ignore[untyped-decorator]
+    def sparsify(
+        self,
+        rule: str = "median",
+        *,
+        threshold: float = 0.5,
+        weights: int | None = None,
+        density: float | None = None,
+        data: tuple[Any, Any] | None = None,
+        epochs: int | None = None,
+    ) -> Self:
+        """A fitted estimator of one chosen model; this one stays as it is.
+
+        rule: "median" or "threshold" (every weight whose inclusion probability exceeds `threshold`), "budget" (the
+            `weights`, or the share `density`, of largest probability) or "most probable". Where no input would reach
+            an output, the most probable path is added.
+        data: (X, y) on which the chosen weights are trained further, for `epochs` (by default a quarter of the rule's).
+        """
+        check_is_fitted(self)
+        check_choice("sparsify", "rule", rule, RULES)
+        if not self.network_.method.selects:
+            can = ", ".join(name for name, method in METHODS.items() if method.selects)
+            refuse("sparsify", "method", f"one that selects ({can})", self.method)
+        net = copy.deepcopy(self.network_)
+        if rule == "budget":
+            chosen = budget_model(net, weights=weights, density=density, infeasible="path")
+        elif rule == "most probable":
+            chosen = most_probable_model(net)
+        else:
+            chosen = median_model(net, threshold, infeasible="path")
+        small = copy.copy(self)
+        if data is not None:
+            table, target = small._read(*data, reset=False)
+            config = self._training(len(table))
+            config = config.model_copy(update={"epochs": epochs or max(1, config.epochs_for(len(table)) // 4)})
+            fit(net, (self._scale_x(table), target), config, fixed=chosen, progress=self._show())
+            net = net.cpu().double().eval()
+        small.network_, small.selection_ = net, describe(net, chosen.masks, chosen.rule, chosen.threshold)
+        if data is not None:
+            small.feature_effects_ = small._effects(table[:EFFECT_ROWS])
+        return small
+
+    # What is known after a fit.
+
+    @property
+    def chosen_(self) -> Selection:
+        """The model that was chosen, or else the median model, feasible or not."""
+        self._check_selects("chosen_")
+        return threshold_model(self.network_, rule="median") if self.selection_ is None else self.selection_
+
+    @property
+    def inclusion_probabilities_(self) -> list[Array]:
+        """For each layer (outputs, inputs): the probability that the weight is in the model; 0 or 1 once chosen."""
+        self._check_selects("inclusion_probabilities_")
+        if self.selection_ is not None:
+            return [mask[0].double().numpy() for mask in self.selection_.masks.values()]
+        return [layer.alpha.detach().double().numpy().copy() for layer in slab_layers(self.network_).values()]
+
+    @property
+    def density_(self) -> float:
+        """The share of the weights that the median model, or the chosen one, keeps."""
+        check_is_fitted(self)
+        return self.chosen_.density if self.network_.method.selects else 1.0
+
+    @property
+    def n_weights_(self) -> int:
+        """The number of weights that the median model, or the chosen one, keeps, intercepts not counted."""
+        check_is_fitted(self)
+        if self.network_.method.selects:
+            return self.chosen_.weights
+        return sum(p.numel() for name, p in self.network_.named_parameters() if p.ndim > 1 and not name.endswith("rho"))
+
+    @property
+    def selected_features_(self) -> Any:
+        """Positions of the inputs from which a path leads to an output in the median model, or in the chosen one."""
+        return np.flatnonzero(self._get_support_mask())
+
+    @property
+    def feature_importances_(self) -> Array:
+        """For each input the share of drawn models in which it reaches an output; `feature_effects_` says how far.
+
+        `feature_importances_prior_` is what an input would have before any data.
+        """
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            return np.ones(self.n_features_in_)
+        return np.asarray(input_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy())
+
+    @property
+    def feature_importances_prior_(self) -> float:
+        """The share of models drawn from the prior in which an input reaches an output, averaged over inputs."""
+        self._check_selects("feature_importances_prior_")
+        return prior_reach(self.network_, REACH_DRAWS, seed=self._seed)
+
+    def _get_support_mask(self) -> Any:
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            return np.ones(self.n_features_in_, dtype=bool)
+        inputs = self.chosen_.inputs
+        assert inputs is not None  # our own networks are chains
+        return inputs.numpy()
+
+    def _check_selects(self, name: str) -> None:
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            raise AttributeError(f"{name} is known for methods that select, not for {self.method!r}")
+
+    # Predicting.
+
+    def _draw(self) -> Draw:
+        return exact if self.selection_ is None else fixed(self.selection_.masks, exact)
+
+    def _predict(self, X: Any, **options: Any) -> Prediction:
+        """The averaged prediction for rows of the user's table, in the network's own scale."""
+        check_is_fitted(self)
+        values = self._scale_x(self._check_x(X))
+        return predict(self.network_, values, self.draws, draw=self._draw(), seed=self._seed, **options)
+
+    def _check_x(self, X: Any) -> Array:
+        checked = validate_data(self, X, accept_sparse=True, dtype=np.float64, reset=False)
+        return _dense(checked)
+
+    def _scale_x(self, table: Array) -> Array:
+        return self.scaling_x_.apply(table)
+
+    def _effects(self, table: Array) -> Array:
+        raise NotImplementedError(f"{type(self).__name__} must say how far its answers move")
+
+    def _slopes(self, table: Array) -> Array:
+        """(outputs, inputs) in the network's own scale."""
+        values = self._scale_x(table)
+        found = input_effects(self.network_, values, EFFECT_DRAWS, draw=self._draw(), seed=self._seed)
+        return np.asarray(found.numpy())
+
+    def _warn_of_constants(self, table: Array) -> None:
+        constant = constant_columns(table) if len(table) > 1 else []
+        if constant:
+            names = getattr(self, "feature_names_in_", None)
+            shown = ", ".join(one_line(str(i if names is None else names[i])) for i in constant[:5])
+            more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+            warnings.warn(f"fit: columns with one value only tell nothing: {shown}{more}", UserWarning, stacklevel=5)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = False
+        tags.target_tags.required = True
+        return tags
+
+
+def _dense(table: Any) -> Array:
+    """A sparse table as a dense one; what that takes is said where it is much."""
+    if not sparse.issparse(table):
+        return np.asarray(table)
+    size = table.shape[0] * table.shape[1] * 8
+    if size > LARGE:
+        warnings.warn(f"X is sparse and is made dense: {size / 2**20:.0f} MB", UserWarning, stacklevel=4)
+    return np.asarray(table.toarray())

@@ -1,0 +1,98 @@
+"""`SlabClassifier`: two or more classes, with doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from slabnet.checks import check_number, one_line, refuse
+from slabnet.estimators.base import SlabEstimator, _dense
+from slabnet.estimators.scaling import Array
+from slabnet.records import Prediction
+
+
+class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
+    """Classification by a network that is uncertain about its own structure as well as its weights.
+
+    Two classes have one output (the log-odds of the second), more have one each. Columns of X are standardised inside.
+    The parameters, and what is known after a fit, are those of `SlabRegressor`; `classes_` holds the labels.
+
+    >>> x = np.linspace(-1, 1, 60)[:, None]
+    >>> y = np.where(x[:, 0] > 0, "up", "down")
+    >>> model = SlabClassifier(hidden=(), epochs=100, random_state=0).fit(x, y)
+    >>> model.predict([[0.9], [-0.9]]).tolist()
+    ['up', 'down']
+    """
+
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
+        if y is None:
+            refuse(
+                type(self).__name__,
+                "y",
+                "given: one label a row (requires y to be passed, but the target y is None)",
+                None,
+            )
+        options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
+        table, labels = validate_data(self, X, y, **options)
+        check_classification_targets(labels)
+        labels = column_or_1d(labels, warn=True)
+        classes = getattr(self, "_known_classes", classes)
+        if reset:
+            self.classes_ = np.unique(labels) if classes is None else np.unique(classes)
+            if len(self.classes_) < 2:
+                refuse(type(self).__name__, "y", "labels of at least 2 classes", f"one class, {self.classes_[0]!r}")
+        places = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = np.flatnonzero(self.classes_[places] != labels)
+        if len(unknown):
+            known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
+            refuse(type(self).__name__, "y", f"one of the classes {known}", repr(labels[unknown[0]]))
+        return _dense(table), places.astype(np.int64)
+
+    def _response(self) -> tuple[str, int]:
+        return ("bernoulli", 1) if len(self.classes_) == 2 else ("categorical", len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, averaged over drawn networks, in the order of `classes_`."""
+        return self._both(self._predict(X).mean.numpy())
+
+    def predict(self, X: Any) -> Any:
+        """The most probable label of each row."""
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def predict_with_doubt(self, X: Any, threshold: float = 0.95) -> tuple[Any, Any]:
+        """The most probable labels, and a mask of the rows in doubt: no class has more than `threshold`."""
+        threshold = check_number("predict_with_doubt", "threshold", threshold, at_least=0, at_most=1)
+        shares = self.predict_proba(X)
+        return self.classes_[shares.argmax(1)], ~(shares.max(1) > threshold)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """The credible interval (low, high) of each class probability, over drawn networks."""
+        level = check_number("predict_interval", "level", level, above=0, below=1)
+        return self._interval_of(self._predict(X, intervals=level), level)
+
+    def _interval_of(self, found: Prediction, level: float) -> tuple[Array, Array]:
+        low, high = (end.numpy() for end in found.interval(level))
+        if len(self.classes_) > 2:
+            return low, high
+        return np.hstack([1 - high, low]), np.hstack([1 - low, high])
+
+    def predict_uncertainty(self, X: Any) -> tuple[Array, Array, Array]:
+        """Entropy of the averaged probabilities, and its two parts: of the response, and of the network."""
+        found: Prediction = self._predict(X)
+        total, own, network = (
+            part.numpy().reshape(len(found.mean)) for part in (found.total, found.aleatoric, found.epistemic)
+        )
+        return total, own, network
+
+    def _effects(self, table: Array) -> Array:
+        """How far the class probabilities move per standard deviation of each input, in total variation."""
+        slopes = self._slopes(table)
+        return np.asarray(slopes[0] if len(slopes) == 1 else slopes.sum(0) / 2)
+
+    def _both(self, mean: Array) -> Array:
+        return np.hstack([1 - mean, mean]) if len(self.classes_) == 2 else mean

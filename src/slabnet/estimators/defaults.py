@@ -1,0 +1,54 @@
+"""What an estimator takes where nothing was said: width, epochs, batch and steps, from n and p.
+
+The rule, for n rows and p inputs:
+
+| setting | rule |
+|---|---|
+| hidden | two layers of 50 units |
+| batch_size | n / 10, at least 32 (or all rows, if there are fewer) and at most 256 |
+| epochs | as many as it takes for 6 000 steps, at least 50 and at most 1 000 |
+| ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
+| lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
+
+Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
+probabilities need to settle.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+STEPS = 6000
+FEWEST_EPOCHS, MOST_EPOCHS = 50, 1000
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The settings for one table.
+
+    >>> defaults_for(506, 13).hidden
+    (50, 50)
+    """
+
+    hidden: tuple[int, ...]
+    batch_size: int
+    epochs: int
+    ramp_epochs: int
+    lr: float = 0.02
+    omega_lr: float = 0.05
+    schedule: str = "cosine"
+
+    def training(self) -> dict[str, Any]:
+        """The part of them that `TrainConfig` takes."""
+        names = ("batch_size", "epochs", "ramp_epochs", "lr", "omega_lr", "schedule")
+        return {name: getattr(self, name) for name in names}
+
+
+def defaults_for(n: int, p: int) -> Defaults:
+    """The rule above for n rows and p inputs."""
+    batch = min(n, max(32, min(256, n // 10)))
+    epochs = math.ceil(STEPS / math.ceil(n / batch))
+    epochs = max(FEWEST_EPOCHS, min(MOST_EPOCHS, epochs))
+    return Defaults(hidden=(50, 50), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)

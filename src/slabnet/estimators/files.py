@@ -1,0 +1,98 @@
+"""Estimators as model files: the network in tensors, all else as plain JSON beside it. Nothing is unpickled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slabnet.checks import FileError, SlabnetError, one_line, refuse
+from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.classifier import SlabClassifier
+from slabnet.estimators.regressor import SlabRegressor
+from slabnet.estimators.scaling import Scaling
+from slabnet.networks import Network
+from slabnet.records import Epoch, History
+from slabnet.store import load, load_selection, read_header, save
+
+KINDS: dict[str, type[SlabEstimator]] = {"classifier": SlabClassifier, "regressor": SlabRegressor}
+
+
+def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None:
+    """Write a fitted estimator to a `.slab` file; `about` (numbers, text, lists) is kept beside it.
+
+    >>> import tempfile
+    >>> x = np.arange(20.0)[:, None]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_estimator(SlabRegressor(hidden=(), epochs=2).fit(x, x[:, 0]), f"{folder}/m.slab")
+    ...     type(load_estimator(f"{folder}/m.slab")).__name__
+    'SlabRegressor'
+    """
+    if not hasattr(model, "network_"):
+        refuse("save_estimator", "model", "a fitted estimator", type(model).__name__)
+    names = getattr(model, "feature_names_in_", None)
+    kept: dict[str, Any] = {
+        "kind": "classifier" if isinstance(model, SlabClassifier) else "regressor",
+        "draws": int(model.draws),
+        "seed": model._seed,
+        "samples_seen": model.n_samples_seen_,
+        "scaling_x": model.scaling_x_.to_dict(),
+        "feature_effects": model.feature_effects_.tolist(),
+        "named": names is not None,
+    }
+    if isinstance(model, SlabClassifier):
+        kept |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
+    elif isinstance(model, SlabRegressor):
+        kept |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat}
+    last = model.history_.to_dict()["epochs"][-1]
+    last.pop("seconds")  # the same fit gives the same bytes
+    inputs = [str(name) for name in (names if names is not None else range(model.n_features_in_))]
+    save(
+        model.network_,
+        path,
+        selection=model.selection_,
+        **{"estimator": kept, "history": last, "input_names": inputs} | about,
+    )
+
+
+def load_estimator(path: str | Path) -> SlabEstimator:
+    """Read what `save_estimator` wrote: an estimator that predicts as the saved one did."""
+    header = read_header(path)
+    kept = header["about"].get("estimator")
+    if not isinstance(kept, dict):
+        refuse("load_estimator", "path", "the file of an estimator or of a fitted table", f"{path}, one without")
+    net = load(path)
+    assert isinstance(net, Network)
+    try:
+        model = _filled(net, kept, header["about"])
+        model.selection_ = None if header.get("rule") is None else load_selection(path, net)
+    except SlabnetError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise FileError(f"load_estimator: {path} must describe an estimator, got: {one_line(repr(error))}") from None
+    return model
+
+
+def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEstimator:
+    hidden = tuple(net.spec["sizes"][1:-1])
+    options = {"method": net.method.name, "activation": net.spec["activation"], "draws": kept["draws"]}
+    model = KINDS[kept["kind"]](hidden, **options)
+    model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
+    model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
+    model.n_features_in_ = net.row_shape[0]
+    if len(model.scaling_x_.scale) != model.n_features_in_ or len(about["input_names"]) != model.n_features_in_:
+        raise ValueError(f"{len(model.scaling_x_.scale)} scales for {model.n_features_in_} inputs")
+    if kept["named"]:
+        model.feature_names_in_ = np.asarray(about["input_names"], dtype=object)
+    model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
+    last = Epoch(**about["history"] | {"seconds": 0.0})
+    model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
+    model.n_iter_ = last.epoch
+    if isinstance(model, SlabClassifier):
+        model.classes_ = np.asarray(kept["classes"], dtype=np.dtype(kept["classes_type"]))
+        if model._response()[1] != net.outputs:
+            raise ValueError(f"{len(model.classes_)} classes for {net.outputs} outputs")
+    elif isinstance(model, SlabRegressor):
+        model.scaling_y_, model._flat = Scaling.from_dict(kept["scaling_y"]), bool(kept["flat"])
+    return model

@@ -1,0 +1,101 @@
+"""`SlabRegressor`: numbers, with the noise learned and intervals that cover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from slabnet.checks import check_number, refuse
+from slabnet.estimators.base import SlabEstimator, _dense
+from slabnet.estimators.scaling import Array, Scaling
+from slabnet.metrics import negative_log_likelihood
+from slabnet.records import Prediction
+
+
+class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
+    """Regression by a network that is uncertain about its own structure as well as its weights.
+
+    One or several responses, normal around the network's output with a variance that is learned. Columns of X and y
+    are standardised inside, and every output is in the units that came in.
+
+    hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.estimators.defaults`).
+    method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
+        model, and scale of those that are; prior: a `Prior` in place of both.
+    epochs, batch_size, lr, omega_lr: None takes the rule; config: a `TrainConfig` for everything else.
+    draws: networks that a prediction is averaged over. standardize: False takes X and y as they come.
+    verbose: 0 is silent, 1 shows progress.
+
+    Fitted: `network_`, `history_`, `feature_importances_`, `feature_effects_`, `selected_features_`,
+    `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`.
+
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> model = SlabRegressor(hidden=(), epochs=100, random_state=0).fit(x, 3 * x[:, 0])
+    >>> low, high = model.predict_interval(x)
+    >>> bool((low < model.predict(x)).all())
+    True
+    """
+
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
+        if y is None:
+            refuse(
+                type(self).__name__,
+                "y",
+                "given: one number a row (requires y to be passed, but the target y is None)",
+                None,
+            )
+        options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
+        table, target = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
+        target = np.asarray(target, dtype=np.float64)
+        columns = target.reshape(len(target), -1)
+        if reset:
+            self.scaling_y_ = Scaling.of(columns) if self.standardize else Scaling.none(columns.shape[1])
+            self._flat = target.ndim == 1
+        elif columns.shape[1] != len(self.scaling_y_.scale):
+            refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
+        return _dense(table), self.scaling_y_.apply(columns)
+
+    def _response(self) -> tuple[str, int]:
+        return "gaussian", len(self.scaling_y_.scale)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean response of each row; with `return_std` also the standard deviation of a new observation."""
+        found = self._predict(X)
+        mean = self._shape(self.scaling_y_.undo(found.mean.numpy()))
+        if not return_std:
+            return mean
+        return mean, self._shape(found.total.sqrt().numpy() * self.scaling_y_.scale)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """The interval (low, high) that holds a new observation with probability `level`."""
+        level = check_number("predict_interval", "level", level, above=0, below=1)
+        low, high = self._predict(X, intervals=level).predictive_interval(level)
+        ends = [self._shape(self.scaling_y_.undo(end.numpy())) for end in (low, high)]
+        return ends[0], ends[1]
+
+    def log_density(self, X: Any, y: Any) -> float:
+        """Mean log density of observations under the predictive mixture, in the units of y."""
+        found: Prediction = self._predict(X, keep_draws=True)
+        target = self.scaling_y_.apply(np.asarray(y, dtype=np.float64).reshape(len(found.mean), -1))
+        return -negative_log_likelihood(found, torch.as_tensor(target)) - float(np.log(self.scaling_y_.scale).sum())
+
+    @property
+    def noise_std_(self) -> Any:
+        """The standard deviation of the noise, in the units of y."""
+        values = self.network_.likelihood.expected_phi.sqrt().numpy() * self.scaling_y_.scale  # type: ignore[operator]
+        return float(values[0]) if self._flat else values
+
+    def _effects(self, table: Array) -> Array:
+        """How far the response moves per standard deviation of each input, in its own units (a mean over several)."""
+        return np.asarray((self._slopes(table) * self.scaling_y_.scale[:, None]).mean(0))
+
+    def _shape(self, values: Array) -> Array:
+        return values[:, 0] if self._flat else values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,59 @@
+"""Columns at mean zero and standard deviation one, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+CONSTANT = 1e-12  # a spread below this share of the largest value is rounding
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What is subtracted from each column, and what it is then divided by.
+
+    >>> Scaling.of(np.array([[1.0], [3.0]])).apply(np.array([[3.0]]))
+    array([[1.]])
+    """
+
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, table: Array) -> Self:
+        """Mean and standard deviation of each column; a constant column is only centred."""
+        size = np.abs(table).max(0)
+        size[size == 0] = 1.0
+        small = table / size  # squares of 1e200 would overflow
+        centre, spread = small.mean(0), small.std(0)
+        spread[spread <= CONSTANT] = 1.0 / size[spread <= CONSTANT]
+        return cls(centre * size, spread * size)
+
+    @classmethod
+    def none(cls, columns: int) -> Self:
+        """Columns as they are."""
+        return cls(np.zeros(columns), np.ones(columns))
+
+    def apply(self, table: Array) -> Array:
+        size = np.maximum(np.abs(self.centre), self.scale)
+        return np.asarray((table / size - self.centre / size) / (self.scale / size))
+
+    def undo(self, table: Array) -> Array:
+        return np.asarray(table * self.scale + self.centre)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"centre": self.centre.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Self:
+        return cls(np.asarray(found["centre"], dtype=np.float64), np.asarray(found["scale"], dtype=np.float64))
+
+
+def constant_columns(table: Array) -> list[int]:
+    """Columns that hold one value only."""
+    spread = table.max(0) / 2 - table.min(0) / 2
+    return np.flatnonzero(spread <= CONSTANT * np.abs(table).max(0)).tolist()

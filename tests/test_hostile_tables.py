@@ -1,0 +1,87 @@
+"""Tables from a stranger: cut off, flipped, of another kind. One line, or a table; no traceback, no long wait."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slabnet.checks import SlabnetError
+from slabnet.data.reading import read_all
+from slabnet.data.tabular import Preprocessing
+
+FLIPS = 1500
+KINDS = ("t.csv", "t.parquet", "plain.parquet")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    rows = [f"{i},{i / 7:.3f},{'red' if i % 3 else 'blue'},{'' if i % 5 == 0 else i}" for i in range(60)]
+    (folder / "t.csv").write_text("\n".join(["a,b,c,d", *rows]) + "\n")
+    columns = {
+        "a": list(range(60)),
+        "b": [i / 7 for i in range(60)],
+        "c": ["red" if i % 3 else "blue" for i in range(60)],
+    }
+    pq.write_table(pa.table(columns), folder / "t.parquet", write_page_checksum=True)
+    pq.write_table(pa.table(columns), folder / "plain.parquet", compression="none")
+    return folder
+
+
+def attempt(path: Path, content: bytes) -> None:
+    """Read and prepare it: a table of finite numbers, or one line in time."""
+    path.write_bytes(content)
+    started, said, largest = time.monotonic(), [], 0.0
+    try:
+        table = read_all(path)
+        matrix, report = Preprocessing.learn(table).apply(table)
+        largest, said = abs(matrix).max(initial=0.0), report.lines()
+    except SlabnetError as error:
+        said = [str(error)]
+    assert largest < float("inf")
+    assert all("\n" not in line and len(line) < 1000 for line in said)
+    assert time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_cut_off_at_every_hundredth(name: str, kept: Path, tmp_path: Path, counts: dict[str, int]) -> None:
+    whole = (kept / name).read_bytes()
+    for percent in range(100):
+        attempt(tmp_path / name, whole[: len(whole) * percent // 100])
+    counts[f"{name}: tables cut off"] = 100
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_flipped_bits(name: str, kept: Path, tmp_path: Path, counts: dict[str, int]) -> None:
+    whole = (kept / name).read_bytes()
+    chance = random.Random(5)
+    for _ in range(FLIPS):
+        content = bytearray(whole)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        attempt(tmp_path / name, bytes(content))
+    counts[f"{name}: tables with a flipped bit"] = FLIPS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps([1, 2, 3]),
+        b"\x00" * 1000,
+        b"a" * 200_000,
+        b"a,b\n" + b'"' * 999,
+        b"a\n" + b"9" * 5000 + b"\n1\n2\n",
+        b",".join(b"c%d" % i for i in range(30_000)) + b"\n",
+        "a,b\n1,\u202e2\n".encode(),
+        b"a,b\n1e38,-1e38\n1e38,1e308\n",
+        b"a,b\r1,2\r3,4\r",
+    ],
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_odd_contents(content: bytes, name: str, tmp_path: Path) -> None:
+    attempt(tmp_path / name, content)
