@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slabnet.calibration import DoubtThreshold, calibrate_doubt
     from slabnet.checkpoints import Checkpoints, Interrupted
     from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
+    from slabnet.compact import Compact, compact
     from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
     from slabnet.criteria import criterion_model, dic, fic, waic
@@ -58,6 +59,7 @@ _WHERE = {
     "calibration": ["DoubtThreshold", "calibrate_doubt"],
     "checkpoints": ["Checkpoints", "Interrupted"],
     "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
+    "compact": ["Compact", "compact"],
     "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
     "criteria": ["criterion_model", "dic", "fic", "waic"],
