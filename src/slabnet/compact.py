@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from slabnet.attach import likelihood_of
 from slabnet.checks import check_choice, refuse
 from slabnet.folding import _quietly, _trim, path_model
-from slabnet.kept import Decided, Kept, KeptConv, KeptLinear, Take, decided_layer, plain_prior, ungroup
+from slabnet.kept import Decided, Kept, KeptConv, KeptLinear, Take, plain_prior, ungroup
 from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, known
 from slabnet.layers import SlabLayer
 from slabnet.layers.conv import _ConvNd
 from slabnet.likelihoods import Likelihood
 from slabnet.networks import Network
 from slabnet.paths import ELEMENTWISE, POOLING, _per_weight, chain_of, flat_parts, unit_edges
+from slabnet.priors import LayerPrior
 from slabnet.records import Selection
 from slabnet.scopes import Mask, drawable_layers
 from slabnet.select import describe
@@ -80,7 +81,7 @@ class Compact(Network):
     @property
     def weights(self) -> int:
         """Number of weights left, intercepts not counted."""
-        return sum(int(layer.mask.sum()) for layer in self.layers)
+        return sum(len(layer.positions) for layer in self.layers)
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled() and self._chain is not False:
@@ -245,12 +246,15 @@ def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Ke
     said: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}
     said["inputs"] = int(inputs.sum())
     left, mu, rho = (ungroup(t, groups)[units][:, inputs] for t in (mask[0], layer.weight.mu, layer.weight.rho))
-    bias = None if layer.bias is None else (mask[1][units], layer.bias.mu[units], layer.bias.rho[units])
     if keep == "means":
-        intercepts = None if bias is None else bias[1] * bias[0]
+        intercepts = None if layer.bias is None else (layer.bias.mu * mask[1])[units]
         return kept_layer(mu, left, intercepts, geometry), said
-    made = decided_layer(left.shape, bias is not None, plain_prior(layer.prior), geometry).to(mu)
-    fill(made, (left, mu, rho), bias, units.nonzero()[:, 0], inputs.nonzero()[:, 0], shape, groups)
+    bias = None
+    if layer.bias is not None:
+        own = mask[1][units]
+        bias = own, layer.bias.mu[units][own], layer.bias.rho[units][own]
+    places = units.nonzero()[:, 0], inputs.nonzero()[:, 0]
+    made = decided_layer((left, mu[left], rho[left]), bias, *places, shape, groups, plain_prior(layer.prior), geometry)
     return made, said | {"prior": layer.prior.spec()}
 
 
@@ -260,24 +264,27 @@ def kept_layer(weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict
 
 
 @torch.no_grad()
-def fill(
-    made: Decided,
+def decided_layer(
     weight: tuple[Tensor, Tensor, Tensor],
     bias: tuple[Tensor, Tensor, Tensor] | None,
     units: Tensor,
     inputs: Tensor,
     shape: list[int],
     groups: int,
-) -> None:
-    """Give a layer its (mask, mu, rho), and the places it had among the weights of the full layer."""
+    prior: LayerPrior,
+    geometry: dict[str, Any],
+) -> Decided:
+    """A layer with the distribution of what is left: (mask, mu and rho of what is in it) of weights and intercepts."""
     mask, mu, rho = weight
     places = ungroup(torch.arange(math.prod(shape), device=mask.device).reshape(shape), groups)[units][:, inputs]
-    made.weight.mu.copy_(mu.masked_fill(~mask, 0.0))
-    made.weight.rho.copy_(rho.masked_fill(~mask, 0.0))
+    own = None if bias is None else bias[0]
+    made = Decided(mask, own, places, units, inputs, shape[0], prior, geometry).to(mu)
+    made.weight.mu.copy_(mu)
+    made.weight.rho.copy_(rho)
     if bias is not None and made.bias is not None:
-        made.bias.mu.copy_(bias[1].masked_fill(~bias[0], 0.0))
-        made.bias.rho.copy_(bias[2].masked_fill(~bias[0], 0.0))
-    made.settle(mask, None if bias is None else bias[0], places, units, inputs, shape[0])
+        made.bias.mu.copy_(bias[1])
+        made.bias.rho.copy_(bias[2])
+    return made
 
 
 def _plain_spec(part: nn.Module) -> dict[str, Any]:

@@ -1,27 +1,27 @@
 """What a compact network is made of: layers without what was cut, for their means or for their distribution.
 
-`KeptLinear` and `KeptConv` hold the numbers that are left, by rows, and are plain modules. The `Decided` layers are
-spike-and-slab layers whose indicators were decided: they draw and train as the full layers with a fixed selection do,
-with the noise that each weight had in the full network.
+`KeptLinear` and `KeptConv` hold the means that are left, by rows, and are plain modules. `Decided` is a spike-and-slab
+layer whose indicators were decided: it holds mean and spread of the weights that are in, and draws and trains as the
+full layer with a fixed selection does, with the noise that each weight had there.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slabnet.kernels import local_draw, local_linear
+from slabnet.kernels import local_draw
+from slabnet.kernels.left import Left, sparse_local
 from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, by_rows
-from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
-from slabnet.posteriors import PIN, Block, Gaussian
+from slabnet.layers import SlabLayer
+from slabnet.posteriors import Block, Gaussian
 from slabnet.priors import LayerPrior
-from slabnet.scopes import Scope
+from slabnet.scopes import Drawable, Scope
 
 # Measured with `python -m benchmarks.compact --rule`: under these densities the C loop over what is left is the faster
 # one for a row alone and for ten thousand; a matrix of few numbers is read faster than a dense product is started.
@@ -41,62 +41,90 @@ class Take(nn.Module):
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.ndim == 2 and torch.is_grad_enabled():  # training works feature by feature (kernels/left.py)
+            return x.t().index_select(0, self.index).t()
         return x.index_select(self.dim, self.index)
 
     def extra_repr(self) -> str:
         return f"{len(self.index)}, dim={self.dim}"
 
 
-class Kept(nn.Module):
-    """A weight of which only some entries are left, held by rows: `values`, with int32 `starts` and `columns`."""
+class _Sparse(nn.Module):
+    """A weight of which only some entries are left: where they stand, by rows (int32) and one by one."""
 
     starts: Tensor
     columns: Tensor
     positions: Tensor
-    bias: nn.Parameter | None
 
-    def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.shape = tuple(weight.shape)
-        self.values = nn.Parameter(weight[mask].clone())
-        self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
+    def _remember(self, mask: Tensor, geometry: dict[str, Any]) -> None:
+        self.shape, self.geometry = tuple(mask.shape), geometry
         starts, columns = by_rows(mask.flatten(1))
         self.register_buffer("starts", starts, persistent=False)
         self.register_buffer("columns", columns, persistent=False)
         self.register_buffer("positions", mask.flatten().nonzero()[:, 0], persistent=False)
 
     @property
-    def weight(self) -> Tensor:
-        """The whole matrix or kernel, zero where nothing is left; gradients reach only what is."""
-        size = math.prod(self.shape)
-        return self.values.new_zeros(size).scatter(0, self.positions, self.values).reshape(self.shape)
-
-    @property
     def mask(self) -> Tensor:
-        found = torch.zeros(math.prod(self.shape), dtype=torch.bool, device=self.values.device)
+        found = torch.zeros(math.prod(self.shape), dtype=torch.bool, device=self.positions.device)
         found[self.positions] = True
         return found.reshape(self.shape)
 
     @property
     def density(self) -> float:
-        return len(self.values) / math.prod(self.shape)
+        return len(self.positions) / math.prod(self.shape)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether this layer is computed by rows."""
+        return not self.geometry and (self.density < SPARSE_BELOW or math.prod(self.shape) < FEW)
+
+    def whole(self, values: Tensor) -> Tensor:
+        """The whole matrix or kernel, zero where nothing is left; gradients reach only what is."""
+        return values.new_zeros(math.prod(self.shape)).scatter(0, self.positions, values).reshape(self.shape)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The affine map for a whole matrix or kernel."""
+        own = self.geometry
+        if not own:
+            return F.linear(x, weight, bias)
+        if any(own["edges"]):
+            mode = "constant" if own["padding_mode"] == "zeros" else own["padding_mode"]
+            x = F.pad(x, own["edges"], mode=mode)
+        stride, dilation = tuple(own["stride"]), tuple(own["dilation"])
+        out: Tensor = _CONVOLUTIONS[len(self.shape) - 2](x, weight, bias, stride=stride, dilation=dilation)
+        return out
 
     def extra_repr(self) -> str:
-        return f"{' x '.join(map(str, self.shape))}, {len(self.values)} weights"
+        return f"{' x '.join(map(str, self.shape))}, {len(self.positions)} weights"
+
+
+class Kept(_Sparse):
+    """The means that are left of a layer: `values`, and an intercept for each unit."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> None:
+        super().__init__()
+        self._remember(mask, geometry)
+        self.values = nn.Parameter(weight[mask].clone())
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole matrix or kernel."""
+        return self.whole(self.values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, self.weight, self.bias)
 
 
 class KeptLinear(Kept):
     """A linear layer of what is left: by rows in C where that is faster, else dense."""
 
     def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, mask, bias)
+        super().__init__(weight, mask, bias, {})
         self._dense: tuple[int, Tensor] | None = None
         self._chain: SparseChain | None = None
-
-    @property
-    def sparse(self) -> bool:
-        """Whether this layer is computed by rows."""
-        return self.density < SPARSE_BELOW or math.prod(self.shape) < FEW
 
     def rows(self, activation: nn.Module) -> SparseLayer:
         """As the C chain takes it, on the memory of the parameters: changes are seen."""
@@ -126,68 +154,63 @@ class KeptLinear(Kept):
 class KeptConv(Kept):
     """A convolution of the channels that are left; dense, groups spread out."""
 
-    def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> None:
-        super().__init__(weight, mask, bias)
-        self.geometry = geometry
 
-    def forward(self, x: Tensor) -> Tensor:
-        own = self.geometry
-        if any(own["edges"]):
-            mode = "constant" if own["padding_mode"] == "zeros" else own["padding_mode"]
-            x = F.pad(x, own["edges"], mode=mode)
-        out: Tensor = _CONVOLUTIONS[len(self.shape) - 2](
-            x, self.weight, self.bias, stride=tuple(own["stride"]), dilation=tuple(own["dilation"])
-        )
-        return out
+class Decided(_Sparse, SlabLayer):
+    """A spike-and-slab layer whose indicators were decided: mean and spread of the weights that are in, and no others.
 
-
-class Decided(SlabLayer):
-    """A spike-and-slab layer whose indicators were decided, cut to the units and inputs that are left.
-
-    units, reads: which units and inputs of the full layer; places: where in the full weight each weight stands, which
-    keys its noise.
+    units, reads: which units and inputs of the full layer are left. full_units: how many it has. places: where in the
+    full weight each weight stands, which keys its noise. own: which of the units that are left have an intercept.
     """
 
     decided = True
-    mask: Tensor
     places: Tensor
     units: Tensor
     reads: Tensor
-    omega: Tensor
-    pinned: Tensor
-    bias_mask: Tensor | None
-    bias_omega: Tensor | None
+    own: Tensor
+    own_places: Tensor
 
-    def settle(
-        self, mask: Tensor, bias_mask: Tensor | None, places: Tensor, units: Tensor, reads: Tensor, whole: int
+    def __init__(
+        self,
+        mask: Tensor,
+        bias_mask: Tensor | None,
+        places: Tensor,
+        units: Tensor,
+        reads: Tensor,
+        full_units: int,
+        prior: LayerPrior,
+        geometry: dict[str, Any],
     ) -> None:
-        """Which weights and intercepts are in, and where they stood; `whole`: units of the full layer."""
-        self.whole = whole
-        self.register_buffer("reads", reads.contiguous(), persistent=False)
-        self.register_buffer("units", units.contiguous(), persistent=False)
-        self.register_buffer("places", places.contiguous(), persistent=False)
-        parts = {"": mask} | ({} if bias_mask is None else {"bias_": bias_mask})
-        if bias_mask is None:
-            self.bias_mask = self.bias_omega = None
-        for name, part in parts.items():
-            omega = torch.where(part, PIN, -PIN).to(self.weight.mu)
-            self.register_buffer(f"{name}mask", part.contiguous(), persistent=False)
-            self.register_buffer(f"{name}omega", omega.contiguous(), persistent=False)
-            self.register_buffer(f"{name}pinned", torch.ones_like(part), persistent=False)
+        Drawable.__init__(self)
+        self._remember(mask, geometry)
+        self.full_units, self.prior = full_units, prior
+        self.weight = Gaussian((len(self.positions),))
+        self.bias = None if bias_mask is None else Gaussian((int(bias_mask.sum()),))
+        own = torch.zeros(0, dtype=torch.int32) if bias_mask is None else bias_mask.nonzero()[:, 0].to(torch.int32)
+        kept = {"places": places[mask], "units": units, "reads": reads, "own": own, "own_places": units[own.long()]}
+        for name, value in kept.items():
+            self.register_buffer(name, value.contiguous(), persistent=False)
 
     def blocks(self) -> tuple[Block, ...]:
-        own: dict[str, Any] = self._buffers
-        weight: Any = self._modules["weight"]
-        bias: Any = self._modules.get("bias")
-        first = weight.block()._replace(omega=own["omega"], pinned=own["pinned"], places=own["places"])
+        weight, bias, own = self._modules["weight"], self._modules.get("bias"), self._buffers
+        first: Block = weight.block()._replace(places=own["places"])  # type: ignore[union-attr, operator]
         if bias is None:
             return (first,)
-        return first, bias.block()._replace(omega=own["bias_omega"], pinned=own["bias_pinned"], places=own["units"])
+        return first, bias.block()._replace(places=own["own_places"])  # type: ignore[operator]
+
+    def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        every = bias
+        if bias is not None and len(bias) < self.shape[0]:
+            every = bias.new_zeros(self.shape[0]).scatter(0, self.own.long(), bias)
+        if self.sparse and not torch.is_grad_enabled() and applies(x):
+            everything = torch.arange(self.shape[1], dtype=torch.int32)
+            return SparseChain(everything, [SparseLayer(self.starts, self.columns, weight, every, nn.Identity())])(x)
+        return self.product(x, self.whole(weight), every)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
-        if isinstance(self, Linear) and self.closed_form:
+        if self.sparse and self.closed_form:
             parts, extra = self.prior.parts(scope.blocks(self))
-            found = local_linear(x, parts, seed, places=self.units)
+            left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.own)
+            found = sparse_local(x, parts, left, seed)
             if found is not None:
                 scope.note_kl(self, found[1] if extra is None else extra + found[1])
                 return found[0]
@@ -198,51 +221,11 @@ class Decided(SlabLayer):
 
     def _row_places(self, mean: Tensor) -> Tensor:
         """Where in a row of the full layer's outputs each output stands."""
-        if isinstance(self, Linear):
+        if not self.geometry:
             before = torch.arange(math.prod(mean.shape[1:-1]), device=mean.device)
-            return (before[:, None] * self.whole + self.units).flatten()
+            return (before[:, None] * self.full_units + self.units).flatten()
         behind = math.prod(mean.shape[2:])
         return (self.units[:, None] * behind + torch.arange(behind, device=mean.device)).flatten()
-
-
-class DecidedLinear(Decided, Linear):
-    """A linear layer of what is left, with its distribution."""
-
-
-class DecidedConv1d(Decided, Conv1d):
-    """A convolution of the channels that are left, with its distribution."""
-
-
-class DecidedConv2d(Decided, Conv2d):
-    """A convolution of the channels that are left, with its distribution."""
-
-
-class DecidedConv3d(Decided, Conv3d):
-    """A convolution of the channels that are left, with its distribution."""
-
-
-DECIDED: dict[int, Any] = {2: DecidedLinear, 3: DecidedConv1d, 4: DecidedConv2d, 5: DecidedConv3d}
-
-
-def decided_layer(shape: Sequence[int], bias: bool, prior: LayerPrior, geometry: dict[str, Any]) -> Decided:
-    """A layer of this shape, its parameters still to be filled in and its indicators to be settled."""
-    kind = DECIDED[len(shape)]
-    if len(shape) == 2:
-        made: Decided = kind(shape[1], shape[0], bias, prior=prior, posterior=Gaussian)
-        return made
-    given = {name: tuple(geometry[name]) for name in ("stride", "dilation")}
-    made = kind(
-        shape[1],
-        shape[0],
-        tuple(shape[2:]),
-        **given,
-        bias=bias,
-        padding_mode=geometry["padding_mode"],
-        prior=prior,
-        posterior=Gaussian,
-    )
-    made.edges = tuple(geometry["edges"])  # type: ignore[assignment]
-    return made
 
 
 def plain_prior(prior: LayerPrior) -> LayerPrior:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import SlabnetError, check_choice
-from slabnet.compact import GEOMETRY, Compact, fill, kept_layer, plain_part
+from slabnet.compact import GEOMETRY, Compact, decided_layer, kept_layer, plain_part
 from slabnet.config import Beta
-from slabnet.kept import Decided, Take, decided_layer
-from slabnet.kernels.sparse import by_rows
+from slabnet.kept import Decided, Take
 from slabnet.likelihoods import likelihood_from
 from slabnet.methods import METHODS, ScaleMixture
 from slabnet.priors import LayerPrior
@@ -30,13 +29,11 @@ def pack(net: Compact) -> dict[str, Tensor]:
             found[f"{index}.index"] = _small(part.index)
     places = [index for index, part in enumerate(net.body) if part in net.layers]
     for index, layer, units in zip(places, net.layers, net.neurons.values(), strict=True):
-        mask = layer.mask
-        starts, columns = by_rows(mask.flatten(1))
-        own = {"units": _small(units), "counts": _small(starts.diff()), "columns": _small(columns)}
+        own = {"units": _small(units), "counts": _small(layer.starts.diff()), "columns": _small(layer.columns)}
         if isinstance(layer, Decided):
-            own |= {"inputs": _small(layer.reads), "mu": layer.weight.mu[mask], "rho": layer.weight.rho[mask]}
-            if layer.bias is not None and layer.bias_mask is not None:
-                own |= {"bias_mask": layer.bias_mask, "bias_mu": layer.bias.mu, "bias_rho": layer.bias.rho}
+            own |= {"inputs": _small(layer.reads), "mu": layer.weight.mu, "rho": layer.weight.rho}
+            if layer.bias is not None:
+                own |= {"own": _small(layer.own), "bias_mu": layer.bias.mu, "bias_rho": layer.bias.rho}
             if layer.prior.log_sigma_beta is not None:
                 own["log_sigma_beta"] = layer.prior.log_sigma_beta
         else:
@@ -88,29 +85,27 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     if int(mask.sum()) != len(values) or (len(units) and int(units.max()) >= shape[0]):
         raise Misfit(f"in which {at}units or {at}columns does not fit")
     bias = _pop(rest, at + "bias_mu") if said["bias"] else None
-    if bias is not None and bias.shape != (len(units),):
-        raise Misfit(f"in which {at}bias_mu does not fit")
     geometry = {name: said[name] for name in GEOMETRY if name in said}
     if keep == "means":
-        return kept_layer(_spread(values, mask), mask, bias, geometry), units
-    rho, reads = _pop(rest, at + "rho"), _positions(rest, at + "inputs")
-    prior = _prior(said["prior"])
-    made = decided_layer(size, bias is not None, prior, geometry).to(values.dtype)
+        if bias is not None and bias.shape != (len(units),):
+            raise Misfit(f"in which {at}bias_mu does not fit")
+        return kept_layer(values.new_zeros(size).masked_scatter(mask, values), mask, bias, geometry), units
+    prior, reads = _prior(said["prior"]), _positions(rest, at + "inputs")
+    own = None
+    if bias is not None:
+        which = torch.zeros(len(units), dtype=torch.bool)
+        which[_positions(rest, at + "own")] = True
+        own = which, bias, _pop(rest, at + "bias_rho")
     if prior.log_sigma_beta is not None:
         prior.log_sigma_beta.data.copy_(_pop(rest, at + "log_sigma_beta"))
-    whole = None if bias is None else (_pop(rest, at + "bias_mask"), bias, _pop(rest, at + "bias_rho"))
-    fill(made, (mask, _spread(values, mask), _spread(rho, mask)), whole, units, reads, shape, groups)
-    return made, units
+    weight = (mask, values, _pop(rest, at + "rho"))
+    return decided_layer(weight, own, units, reads, shape, groups, prior, geometry), units
 
 
 def _prior(said: dict[str, Any]) -> LayerPrior:
     psi = Beta(**said["psi"]) if isinstance(said["psi"], dict) else said["psi"]
     slab = ScaleMixture(**said["slab"]) if isinstance(said["slab"], dict) else said["slab"]
     return LayerPrior(psi, said["sigma_beta"], slab, None, None)
-
-
-def _spread(values: Tensor, mask: Tensor) -> Tensor:
-    return values.new_zeros(mask.shape).masked_scatter(mask, values)
 
 
 def _small(positions: Tensor) -> Tensor:

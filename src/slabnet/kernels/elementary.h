@@ -13,7 +13,7 @@
 #define RESTRICT __restrict
 #define INLINE static __forceinline
 #define SIMD
-#define SIMD_SUM(x)
+#define SIMD_SUM(...)
 #define THREADS(...)
 #else
 #define EXPORT __attribute__((visibility("default")))
@@ -22,11 +22,11 @@
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
 #define SIMD _Pragma("omp simd")
-#define SIMD_SUM(x) PRAGMA(omp simd reduction(+ : x))
+#define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define THREADS(when) PRAGMA(omp parallel for schedule(static) num_threads(threads) if (when))
 #else
 #define SIMD
-#define SIMD_SUM(x)
+#define SIMD_SUM(...)
 #define THREADS(when)
 #endif
 #endif

@@ -42,6 +42,8 @@ _SIGNATURES = {
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
     "chain": "npnpp",
+    "sparse_local": "ppnppnppfpp",
+    "sparse_local_back": "ppnpnppppppp",
 }
 
 

@@ -114,3 +114,136 @@ EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t stride, const int
   (void)threads;
   return failed;
 }
+
+/* ---- a sparse layer under local reparametrisation. Numbers lie feature by feature: those of all rows side by side. ---- */
+
+typedef struct {
+  int64_t rows, units, inputs;
+  const int32_t *starts, *columns;
+  const float *mean, *variance;                       /* of each weight that is left */
+  int64_t own;                                        /* how many units have an intercept, and which */
+  const int32_t *own_units;
+} Sparse;
+
+/* Both moments of every pre-activation of one unit. */
+INLINE void unit_moments(const Sparse *layer, int64_t unit, const float *x, int64_t step, const float *own,
+                         float *RESTRICT mean, float *RESTRICT variance) {
+  for (int64_t at = 0; at < layer->rows; at += STRIP) {
+    const int count = (int)(layer->rows - at < STRIP ? layer->rows - at : STRIP);
+    float m[STRIP], v[STRIP];
+    for (int r = 0; r < STRIP; r++) {
+      m[r] = own[unit];
+      v[r] = own[layer->units + unit];
+    }
+    for (int32_t k = layer->starts[unit]; k < layer->starts[unit + 1]; k++) {
+      const float *RESTRICT from = x + layer->columns[k] * step + at;
+      const float a = layer->mean[k], b = layer->variance[k];
+      SIMD
+      for (int r = 0; r < count; r++) {
+        m[r] += a * from[r];
+        v[r] += b * (from[r] * from[r]);
+      }
+    }
+    memcpy(mean + at, m, (size_t)count * sizeof(float));
+    memcpy(variance + at, v, (size_t)count * sizeof(float));
+  }
+}
+
+/* out: mean + sqrt(variance) * eps of every pre-activation; slope: d out / d variance. `places`: of the units, for noise. */
+EXPORT int slabnet_sparse_local(const int64_t *described, const float *x, int64_t step, const float *b_mean,
+                                const float *b_variance, int64_t first_row, const int64_t *seed,
+                                const int64_t *places, float floor_, float *out, float *slope, int threads) {
+  const Sparse *layer = (const Sparse *)described;
+  const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
+  const int64_t rows = layer->rows, units = layer->units;
+  const int many = rows * (layer->starts[units] + 8 * units) > 200000;
+  int failed = 0;
+  float *own = (float *)calloc((size_t)(2 * units) + 1, sizeof(float));   /* moments of the intercept of every unit */
+  if (!own) return 1;
+  for (int64_t i = 0; i < layer->own; i++) {
+    own[layer->own_units[i]] = b_mean[i];
+    own[units + layer->own_units[i]] = b_variance[i];
+  }
+  THREADS(many)
+  for (int64_t unit = 0; unit < units; unit++)
+    unit_moments(layer, unit, x, step, own, out + unit * rows, slope + unit * rows);
+  free(own);
+  THREADS(many)
+  for (int64_t row = 0; row < rows; row++) {
+    float *eps = (float *)malloc((size_t)units * sizeof(float) + 4);
+    if (!eps) { failed = 1; continue; }
+    noise_at(places, (int)units, (uint32_t)(first_row + row), k0, k1, 0, eps, 0);
+    for (int64_t unit = 0; unit < units; unit++) {
+      const int64_t at = unit * rows + row;
+      const float v = slope[at], sd = sqrtf(v > floor_ ? v : floor_);
+      out[at] += sd * eps[unit];
+      slope[at] = v > floor_ ? 0.5f * eps[unit] / sd : 0.0f;
+    }
+    free(eps);
+  }
+  (void)threads;
+  return failed;
+}
+
+/* Back through it: gradients of the moments of every weight and intercept, and of x (or null). `pair`: units x rows
+   to work in. */
+EXPORT int slabnet_sparse_local_back(const int64_t *described, const float *x, int64_t step, const float *given,
+                                     int64_t given_step, const float *slope, float *pair, float *d_mean,
+                                     float *d_variance, float *d_b_mean, float *d_b_variance, float *d_x,
+                                     int threads) {
+  const Sparse *layer = (const Sparse *)described;
+  const int64_t rows = layer->rows, units = layer->units, strips = (rows + STRIP - 1) / STRIP;
+  const int many = rows * layer->starts[units] > 200000;
+  float *sums = (float *)calloc((size_t)(2 * units) + 1, sizeof(float));
+  if (!sums) return 1;
+  THREADS(many)
+  for (int64_t unit = 0; unit < units; unit++) {
+    const float *RESTRICT g = given + unit * given_step, *RESTRICT turn = slope + unit * rows;
+    float *RESTRICT second = pair + unit * rows;
+    float total = 0, total2 = 0;
+    SIMD_SUM(total, total2)
+    for (int64_t r = 0; r < rows; r++) {
+      const float v = g[r] * turn[r];
+      second[r] = v;
+      total += g[r];
+      total2 += v;
+    }
+    sums[unit] = total;
+    sums[units + unit] = total2;
+    for (int32_t k = layer->starts[unit]; k < layer->starts[unit + 1]; k++) {
+      const float *RESTRICT from = x + layer->columns[k] * step;
+      float m = 0, v = 0;
+      SIMD_SUM(m, v)
+      for (int64_t r = 0; r < rows; r++) {
+        m += g[r] * from[r];
+        v += second[r] * (from[r] * from[r]);
+      }
+      d_mean[k] = m;
+      d_variance[k] = v;
+    }
+  }
+  for (int64_t i = 0; i < layer->own; i++) {
+    d_b_mean[i] = sums[layer->own_units[i]];
+    d_b_variance[i] = sums[units + layer->own_units[i]];
+  }
+  free(sums);
+  if (!d_x) return 0;
+  THREADS(many)
+  for (int64_t strip = 0; strip < strips; strip++) {
+    const int64_t at = strip * STRIP;
+    const int count = (int)(rows - at < STRIP ? rows - at : STRIP);
+    for (int64_t j = 0; j < layer->inputs; j++) memset(d_x + j * rows + at, 0, (size_t)count * sizeof(float));
+    for (int64_t unit = 0; unit < units; unit++) {
+      const float *RESTRICT g = given + unit * given_step + at, *RESTRICT second = pair + unit * rows + at;
+      for (int32_t k = layer->starts[unit]; k < layer->starts[unit + 1]; k++) {
+        const float *RESTRICT from = x + layer->columns[k] * step + at;
+        const float a = layer->mean[k], b = 2 * layer->variance[k];
+        float *RESTRICT to = d_x + layer->columns[k] * rows + at;
+        SIMD
+        for (int r = 0; r < count; r++) to[r] += g[r] * a + second[r] * b * from[r];
+      }
+    }
+  }
+  (void)threads;
+  return 0;
+}
