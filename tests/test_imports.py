@@ -35,7 +35,7 @@ ROWS = [
     ["compact"],
     ["packing"],
     ["store"],
-    ["criteria", "inspection", "data", "experiments"],
+    ["criteria", "inspection", "data", "experiments", "export"],
     ["plots", "workflow"],
     ["demo"],
     ["cli"],

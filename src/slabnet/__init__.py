@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slabnet.criteria import criterion_model, dic, fic, waic
     from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.elbo import RunningMean, elbo, kl
+    from slabnet.export import export
     from slabnet.folding import path_model
     from slabnet.inspection import inspect_network
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
@@ -65,6 +66,7 @@ _WHERE = {
     "criteria": ["criterion_model", "dic", "fic", "waic"],
     "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "elbo": ["RunningMean", "elbo", "kl"],
+    "export": ["export"],
     "folding": ["path_model"],
     "inspection": ["inspect_network"],
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
