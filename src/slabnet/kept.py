@@ -23,9 +23,9 @@ from slabnet.posteriors import Block, Gaussian
 from slabnet.priors import LayerPrior
 from slabnet.scopes import Drawable, Scope
 
-# Measured with `python -m benchmarks.compact --rule`: under these densities the C loop over what is left is the faster
-# one for a row alone and for ten thousand; a matrix of few numbers is read faster than a dense product is started.
-SPARSE_BELOW = 0.2
+# Measured (`python -m benchmarks.compact --rule`): under this density the C loop over what is left beats a dense product;
+# a layer of few numbers costs little either way, and by rows it lets the whole network be one call of C.
+SPARSE_BELOW = 0.15
 FEW = 4096
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
