@@ -77,15 +77,19 @@ def dense_plan(net: nn.Module) -> Plan:
 
 
 def turns(candidates: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, float]:
-    """Seconds a call, the first quartile of rounds taken in turns, each of `calls` calls."""
+    """Seconds a call, the first quartile of rounds taken in turns, each of `calls` calls.
+
+    One thread is told by its processor time, which on a quiet machine is the latency, and stays it on a busy one.
+    """
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 2):
         for name, run in candidates.items():
-            started = time.perf_counter()
+            started = clock()
             for _ in range(calls):
                 run()
             if turn >= 2:
-                times[name].append((time.perf_counter() - started) / calls)
+                times[name].append((clock() - started) / calls)
     return {name: statistics.quantiles(seen, n=4)[0] for name, seen in times.items()}
 
 
@@ -319,8 +323,8 @@ def page(record: dict[str, Any]) -> str:
         f"MNIST, 784-400-600-10, default recipe: {found['weights']} of {found['dense_bytes'] // 4:,} weights are left "
         f"({found['density']:.2%}), between",
         f"{left} inputs and units. Logits differ from the masked network's by at most {found['largest_difference']:.0e} of a",
-        "row's largest. Microseconds a batch, all taking turns in one process, first quartile; memory is that of a process",
-        f"which has run 100 rows, and how much of it came with the model. Threads for each: {found['threads']}.",
+        f"row's largest. Microseconds a batch, all taking turns in one process, first quartile, with {found['threads']} thread(s) each (one:",
+        "processor time); memory is that of a process which has run 100 rows, and how much of it came with the model.",
         "",
         "| | file, bytes | batch 1 | batch 100 | batch 10 000 | process, MB | of it the model, MB |",
         "|---|---|---|---|---|---|---|",

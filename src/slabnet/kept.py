@@ -23,9 +23,9 @@ from slabnet.posteriors import Block, Gaussian
 from slabnet.priors import LayerPrior
 from slabnet.scopes import Drawable, Scope
 
-# Measured (`python -m benchmarks.compact --rule`): under this density the C loop over what is left beats a dense product;
-# a layer of few numbers costs little either way, and by rows it lets the whole network be one call of C.
-SPARSE_BELOW = 0.15
+# Measured (`python -m benchmarks.compact --rule`): under this density the C loop over what is left beats a dense
+# product; a layer of few numbers costs little either way, and by rows it lets the whole network be one call of C.
+SPARSE_BELOW = 0.1
 FEW = 4096
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
