@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 import slabnet as sn
@@ -391,6 +392,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
+    threadpool_limits(given.threads, "blas")  # numpy's own
     if given.rule:
         write_record("compact_rule", "python -m benchmarks.compact --rule", SEED, rule(given.rounds))
     elif not given.page:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slabnet.kernels import local_draw
-from slabnet.kernels.left import Left, sparse_local
+from slabnet.kernels.left import Left, sparse_local, take
 from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, by_rows
 from slabnet.layers import SlabLayer
 from slabnet.posteriors import Block, Gaussian
@@ -34,15 +34,17 @@ class Take(nn.Module):
     """Reads some of the features (dim -1) or channels (dim 1) of its input, and not the others."""
 
     index: Tensor
+    reads: Tensor
 
     def __init__(self, index: Tensor, dim: int) -> None:
         super().__init__()
         self.register_buffer("index", index, persistent=False)
+        self.register_buffer("reads", index.to(torch.int32), persistent=False)
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim == 2 and torch.is_grad_enabled():  # training works feature by feature (kernels/left.py)
-            return x.t().index_select(0, self.index).t()
+            return take(x, self.reads)
         return x.index_select(self.dim, self.index)
 
     def extra_repr(self) -> str:
@@ -181,6 +183,7 @@ class Decided(_Sparse, SlabLayer):
         geometry: dict[str, Any],
     ) -> None:
         Drawable.__init__(self)
+        self._left: Left | None = None
         self._remember(mask, geometry)
         self.full_units, self.prior = full_units, prior
         self.weight = Gaussian((len(self.positions),))
@@ -209,8 +212,9 @@ class Decided(_Sparse, SlabLayer):
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
         if self.sparse and self.closed_form:
             parts, extra = self.prior.parts(scope.blocks(self))
-            left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.own)
-            found = sparse_local(x, parts, left, seed)
+            if self._left is None:
+                self._left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.own)
+            found = sparse_local(x, parts, self._left, seed)
             if found is not None:
                 scope.note_kl(self, found[1] if extra is None else extra + found[1])
                 return found[0]
@@ -218,6 +222,10 @@ class Decided(_Sparse, SlabLayer):
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)
         return local_draw(mean, variance, seed, places=self._row_places(mean))
+
+    def _apply(self, *given: Any, **options: Any) -> Any:
+        self._left = None  # the numbers move
+        return super()._apply(*given, **options)  # type: ignore[no-untyped-call]
 
     def _row_places(self, mean: Tensor) -> Tensor:
         """Where in a row of the full layer's outputs each output stands."""

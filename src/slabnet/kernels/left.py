@@ -6,6 +6,7 @@ of shape (rows, features) whose first stride is one. Without the library the lay
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from slabnet.kernels import native
 from slabnet.kernels.native import run
 from slabnet.kernels.switch import VARIANCE_FLOOR, Parts
+
+FLOAT = 4  # bytes
 
 
 class Left(NamedTuple):
@@ -43,6 +46,15 @@ def sparse_local(x: Tensor, blocks: Sequence[Parts], left: Left, seed: Tensor) -
     return found
 
 
+def take(x: Tensor, reads: Tensor) -> Tensor:
+    """Some columns of x, those of all rows side by side; `reads` are their positions (int32)."""
+    if x.stride(1) != 1 or x.requires_grad or not native.applies(x):
+        return x.t().index_select(0, reads.long()).t()
+    out = x.new_empty(reads.shape[0], x.shape[0])
+    run("take", x.shape[0], x.data_ptr(), x.stride(0), reads.shape[0], reads.data_ptr(), out.data_ptr())
+    return out.t()
+
+
 def by_feature(x: Tensor) -> Tensor:
     """The same numbers, those of all rows side by side."""
     return x if x.stride(0) == 1 and len(x) > 1 else x.t().contiguous().t()
@@ -63,62 +75,61 @@ class _SparseLocal(torch.autograd.Function):
         constants: tuple[Left, Tensor],
     ) -> tuple[Tensor, Tensor]:
         left, seed = constants
-        rows, kl = len(x), x.new_empty(())
-        variance, b_variance = torch.empty_like(mu), None if b_mu is None else torch.empty_like(b_mu)
-        _moments(0, mu, rho, log_s, variance, kl)
-        if b_mu is not None and b_rho is not None and b_variance is not None:
-            _moments(1, b_mu, b_rho, log_s, b_variance, kl)
-        described = _describe(rows, left, mu, variance)
-        out, slope = x.new_empty(left.units, rows), x.new_empty(left.units, rows)
-        bias = (_address(b_mu), _address(b_variance))
+        rows, kl, weights = x.shape[0], x.new_empty(()), mu.shape[0]
+        variance = x.new_empty(weights + (0 if b_mu is None else b_mu.shape[0]))  # of weights, then of intercepts
+        at = variance.data_ptr()
+        _moments(0, mu, rho, log_s, at, kl)
+        bias = (0, 0)
+        if b_mu is not None and b_rho is not None:
+            bias = (b_mu.data_ptr(), at + FLOAT * weights)
+            _moments(1, b_mu, b_rho, log_s, bias[1], kl)
+        described = _describe(rows, left, mu, at)
+        both = x.new_empty(2, left.units, rows)  # what comes out, and its slope in the variance
         key = (0, seed.data_ptr(), left.places.data_ptr(), VARIANCE_FLOOR)
-        given = (described.data_ptr(), x.data_ptr(), x.stride(1))
-        run("sparse_local", *given, *bias, *key, out.data_ptr(), slope.data_ptr())
+        given = (described.buffer_info()[0], x.data_ptr(), x.stride(1))
+        to = both.data_ptr()
+        run("sparse_local", *given, *bias, *key, to, to + FLOAT * left.units * rows)
         ctx.save_for_backward(x, log_s, mu, rho, b_mu, b_rho)
-        ctx.kept = described, variance, slope, left
-        return out.t(), kl
+        ctx.kept = described, variance, both, left
+        return both[0].t(), kl
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("slabnet: the compiled passes have first derivatives only; use kernels.passes('torch')")
         x, log_s, mu, rho, b_mu, b_rho = ctx.saved_tensors
-        described, _, slope, left = ctx.kept
-        given, d_s = by_feature(given), x.new_empty(())
-        g_mu, g_variance = torch.empty_like(mu), torch.empty_like(mu)
-        g_b = (None, None) if b_mu is None else (torch.empty_like(b_mu), torch.empty_like(b_mu))
-        d_x = x.new_empty(left.inputs, len(x)) if ctx.needs_input_grad[0] else None
-        sources = (described.data_ptr(), x.data_ptr(), x.stride(1), given.data_ptr(), given.stride(1))
-        made = (g_mu.data_ptr(), g_variance.data_ptr(), *map(_address, g_b), _address(d_x))
-        work = torch.empty_like(slope)
-        run("sparse_local_back", *sources, slope.data_ptr(), work.data_ptr(), *made)
-        d_mu, d_rho = _moments_back(0, mu, rho, log_s, g_mu, g_variance, g_kl, d_s)
+        described, _, both, left = ctx.kept
+        rows, weights, own = x.shape[0], mu.shape[0], 0 if b_mu is None else b_mu.shape[0]
+        given, d_s, work = by_feature(given), x.new_empty(()), x.new_empty(left.units, rows)
+        g = x.new_empty(2 * (weights + own))  # of the means and variances of weights, then of intercepts
+        at, slope = g.data_ptr(), both.data_ptr() + FLOAT * left.units * rows
+        parts = (at, at + FLOAT * weights, at + FLOAT * 2 * weights, at + FLOAT * (2 * weights + own))
+        d_x = x.new_empty(left.inputs, rows) if ctx.needs_input_grad[0] else None
+        sources = (described.buffer_info()[0], x.data_ptr(), x.stride(1), given.data_ptr(), given.stride(1))
+        run("sparse_local_back", *sources, slope, work.data_ptr(), *parts, 0 if d_x is None else d_x.data_ptr())
+        d_mu, d_rho = _moments_back(0, mu, rho, log_s, parts[0], parts[1], g_kl, d_s)
         d_b: tuple[Any, Any] = (None, None)
         if b_mu is not None:
-            d_b = _moments_back(1, b_mu, b_rho, log_s, g_b[0], g_b[1], g_kl, d_s)
+            d_b = _moments_back(1, b_mu, b_rho, log_s, parts[2], parts[3], g_kl, d_s)
         return None if d_x is None else d_x.t(), d_s, d_mu, d_rho, *d_b, None
 
 
-def _describe(rows: int, left: Left, mean: Tensor, variance: Tensor) -> Tensor:
-    addresses = [part.data_ptr() for part in (left.starts, left.columns, mean, variance)]
-    own = (0, 0) if left.own is None else (len(left.own), left.own.data_ptr())
-    return torch.tensor([rows, left.units, left.inputs, *addresses, *own])
+def _describe(rows: int, left: Left, mean: Tensor, variance: int) -> array[int]:
+    own = (0, 0) if left.own is None else (left.own.shape[0], left.own.data_ptr())
+    where = (left.starts.data_ptr(), left.columns.data_ptr(), mean.data_ptr(), variance)
+    return array("q", (rows, left.units, left.inputs, *where, *own))
 
 
-def _moments(add: int, mu: Tensor, rho: Tensor, log_s: Tensor, variance: Tensor, kl: Tensor) -> None:
-    block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), 0, 0, 0, 0, log_s.data_ptr())
-    run("moments", add, *block, 0, variance.data_ptr(), kl.data_ptr())
+def _moments(add: int, mu: Tensor, rho: Tensor, log_s: Tensor, variance: int, kl: Tensor) -> None:
+    block = (mu.shape[0], mu.data_ptr(), rho.data_ptr(), 0, 0, 0, 0, log_s.data_ptr())
+    run("moments", add, *block, 0, variance, kl.data_ptr())
 
 
 def _moments_back(
-    add: int, mu: Tensor, rho: Tensor, log_s: Tensor, g_mean: Any, g_variance: Any, g_kl: Tensor, d_s: Tensor
+    add: int, mu: Tensor, rho: Tensor, log_s: Tensor, g_mean: int, g_variance: int, g_kl: Tensor, d_s: Tensor
 ) -> tuple[Tensor, Tensor]:
     d_mu, d_rho = torch.empty_like(mu), torch.empty_like(rho)
-    block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), 0, 0, 0, 0, log_s.data_ptr())
-    given = (g_mean.data_ptr(), g_variance.data_ptr(), g_kl.data_ptr())
+    block = (mu.shape[0], mu.data_ptr(), rho.data_ptr(), 0, 0, 0, 0, log_s.data_ptr())
+    given = (g_mean, g_variance, g_kl.data_ptr())
     run("moments_back", add, *block, *given, d_mu.data_ptr(), d_rho.data_ptr(), 0, d_s.data_ptr())
     return d_mu, d_rho
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

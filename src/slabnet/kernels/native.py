@@ -42,6 +42,7 @@ _SIGNATURES = {
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
     "chain": "npnpp",
+    "take": "npnnpp",
     "sparse_local": "ppnppnppfpp",
     "sparse_local_back": "ppnpnppppppp",
 }

@@ -115,6 +115,20 @@ EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t stride, const int
   return failed;
 }
 
+/* Some columns of x, those of all rows side by side. */
+EXPORT int slabnet_take(int64_t rows, const float *x, int64_t stride, int64_t count, const int32_t *reads, float *out,
+                        int threads) {
+  const int64_t strips = (rows + STRIP - 1) / STRIP;
+  THREADS(rows * count > 200000)
+  for (int64_t strip = 0; strip < strips; strip++) {
+    const int64_t first = strip * STRIP, end = first + STRIP < rows ? first + STRIP : rows;
+    for (int64_t j = 0; j < count; j++)
+      for (int64_t r = first; r < end; r++) out[j * rows + r] = x[r * stride + reads[j]];
+  }
+  (void)threads;
+  return 0;
+}
+
 /* ---- a sparse layer under local reparametrisation. Numbers lie feature by feature: those of all rows side by side. ---- */
 
 typedef struct {
