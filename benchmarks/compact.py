@@ -394,9 +394,13 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     threadpool_limits(given.threads, "blas")  # numpy's own
     if given.rule:
-        write_record("compact_rule", "python -m benchmarks.compact --rule", SEED, rule(given.rounds))
+        write_record(
+            "compact_rule", f"python -m benchmarks.compact --rule --rounds {given.rounds}", SEED, rule(given.rounds)
+        )
     elif not given.page:
-        write_record("compact", "python -m benchmarks.compact", SEED, measure(given.model, given.rounds))
+        write_record(
+            "compact", f"python -m benchmarks.compact --rounds {given.rounds}", SEED, measure(given.model, given.rounds)
+        )
     path = RECORDS / "compact.json"
     if path.exists():
         record = json.loads(path.read_text("utf-8"))
