@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-crash security docs-records tables bench-peers speed clean
+.PHONY: demo test test-crash security docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -58,6 +58,11 @@ speed: bench-peers
 	$(RUN) -m benchmarks.step_time --training --record
 	$(RUN) -m benchmarks.cutting
 	$(RUN) -m benchmarks.speed
+
+# Everything behind docs/deploy.md; fits MNIST first (the files must be under SLABNET_DATA), and goes on where it stopped.
+deploy: .venv/.ready
+	$(RUN) -m benchmarks.compact --rule
+	$(RUN) -m benchmarks.compact
 
 clean:
 	rm -rf .venv demo-out build

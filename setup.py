@@ -48,7 +48,7 @@ setup(
         Extension(
             f"slabnet.kernels.kernels_{name}",
             ["src/slabnet/kernels/kernels.c"],
-            depends=["src/slabnet/kernels/elementary.h", "src/slabnet/kernels/adam.h"],
+            depends=[f"src/slabnet/kernels/{name}.h" for name in ("elementary", "adam", "sparse")],
             optional=True,
         )
         for name in VARIANTS

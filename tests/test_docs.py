@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import baselines, choosing, exactness, gradients, readme, security, speed
+from benchmarks import baselines, choosing, compact, exactness, gradients, readme, security, speed
 from benchmarks.record import DOCS, RECORDS, ROOT
 
 RECORDED = [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)]
@@ -36,6 +36,11 @@ def test_the_page_on_speed_is_made_from_its_records() -> None:
     assert (DOCS / "scaling.svg").read_bytes() == speed.picture()
     text = (ROOT / "README.md").read_text("utf-8")
     assert speed.fill(text) == text
+
+
+def test_the_page_on_deploying_is_made_from_its_records() -> None:
+    record = json.loads((RECORDS / "compact.json").read_text("utf-8"))
+    assert (DOCS / "deploy.md").read_text("utf-8") == compact.page(record)
 
 
 def test_security_has_the_counts_of_a_run() -> None:

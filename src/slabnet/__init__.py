@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from slabnet.calibration import DoubtThreshold, calibrate_doubt
     from slabnet.checkpoints import Checkpoints, Interrupted
     from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
+    from slabnet.compact import Compact, compact
     from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.convert import conversion, convert
     from slabnet.criteria import criterion_model, dic, fic, waic
     from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.elbo import RunningMean, elbo, kl
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
+    from slabnet.export import export
     from slabnet.folding import path_model
     from slabnet.importance import input_effects, input_reach, prior_reach
     from slabnet.inspection import inspect_network
@@ -60,12 +62,14 @@ _WHERE = {
     "calibration": ["DoubtThreshold", "calibrate_doubt"],
     "checkpoints": ["Checkpoints", "Interrupted"],
     "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
+    "compact": ["Compact", "compact"],
     "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "convert": ["conversion", "convert"],
     "criteria": ["criterion_model", "dic", "fic", "waic"],
     "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "elbo": ["RunningMean", "elbo", "kl"],
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
+    "export": ["export"],
     "folding": ["path_model"],
     "importance": ["input_effects", "input_reach", "prior_reach"],
     "inspection": ["inspect_network"],

@@ -226,6 +226,30 @@ def inspect(
     print(json_module.dumps(found) if json else as_text(found))
 
 
+@app.command(
+    help="Write the chosen model of a .slab file, without what is not in it, to be run where slabnet is not installed.",
+    epilog="Example: slabnet export digits.slab --to onnx --out digits.onnx",
+)
+def export(
+    model: Annotated[Path, typer.Argument(help="A .slab file of a network that slabnet can build.")],
+    to: Annotated[str, typer.Option(help="onnx, torch (a torch.export program) or numpy (one Python file).")],
+    out: Annotated[Path, typer.Option(help="Where to write it: a new file.")],
+    draws: Annotated[int, typer.Option(help="Draws to fix and average in it; 0 for the means.")] = 0,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    if not model.is_file():
+        refuse("export", "MODEL", "a file that exists", str(model))
+    from slabnet.export import export as write
+
+    found = write(model, to, out, draws=draws, seed=seed)  # type: ignore[arg-type]
+    if json:
+        print(json_module.dumps(found))
+        return
+    gives = f"the average of {draws} draws" if draws else "the means"
+    print(f"{found['weights']} weights, {gives}: {found['bytes']} bytes. Written: {', '.join(found['written'])}")
+
+
 @app.command(help="List the methods a network can be built with.", epilog="Example: slabnet methods --json")
 def methods(json: Json = False) -> None:
     if json:

@@ -57,8 +57,8 @@ class Network(nn.Module):
         return METHODS[self.spec["method"]]
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        """The shape of one row of x."""
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one row of x, None where it is not known."""
         return tuple(self.spec["input_shape"]) if self.spec["kind"] == "convnet" else (self.spec["sizes"][0],)
 
     @property

@@ -66,7 +66,7 @@ def chain_of(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
     if isinstance(body, (Linear, _ConvNd)):
         return list(drawable_layers(net).items())  # type: ignore[arg-type]
     names = {id(layer): name for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)}
-    parts = flat_parts(body)
+    parts = None if any(layer.decided for layer in drawable_layers(net).values()) else flat_parts(body)
     if parts is None or len({id(part) for part in parts if id(part) in names}) != len(names):
         return None
     chain = [(names[id(part)], part) for part in parts if isinstance(part, SlabLayer)]

@@ -26,6 +26,7 @@ class Block(NamedTuple):
     rho: Tensor
     omega: Tensor | None
     pinned: Tensor | None = None  # True where gamma was decided beforehand and costs nothing
+    places: Tensor | None = None  # where each weight stood in the block its noise belongs to, if the block was cut
 
 
 class Posterior(nn.Module):
@@ -153,5 +154,5 @@ _LOG_2PI = 1.8378770664093453
 
 
 def _slab(block: Block, seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    eps, nu = noise_like(block.mu, seed)
+    eps, nu = noise_like(block.mu, seed, block.places)
     return block.mu + softplus(block.rho) * eps, eps, nu

@@ -142,7 +142,7 @@ class LayerPrior(nn.Module):
     ) -> tuple[list[Tensor], Tensor]:
         """A relaxed or straight-through draw of each block's weights, and the divergence in the same pass."""
         parts, extra = self.parts(blocks)
-        values, prices = draw_layer(parts, seeds, delta, hard, kl)
+        values, prices = draw_layer(parts, seeds, delta, hard, kl, [block.places for block in blocks])
         return values, _sum(extra, prices)
 
     def kl(self, blocks: Sequence[Block]) -> Tensor:

@@ -94,7 +94,8 @@ class Run:
         net.to(self.device, dtype)  # from here on nothing is refused, so the network may change
         attach_likelihood(net, self.likelihood.to(self.device, dtype))
         self.epochs = config.epochs_for(self.data.n)
-        self.ramp = 0 if fixed is not None else config.ramp_for(self.epochs)
+        post = fixed is not None or any(layer.decided for layer in drawable_layers(net).values())
+        self.ramp = 0 if post else config.ramp_for(self.epochs)
         self.optimiser = make_optimiser(net, self.likelihood, config, omega=fixed is None)
         self.baseline = RunningMean()
         self.layers = drawable_layers(net)

@@ -28,9 +28,11 @@ class Drawable(nn.Module):
     """A module that `drawing` reaches: something of it is drawn in a pass, and has a divergence from its prior.
 
     members: how many networks there are to draw from, where they can be counted (an ensemble).
+    decided: whether every indicator was decided for good, so that only means and spreads are left to learn.
     """
 
     members: int | None = None
+    decided: bool = False
 
     @property
     def closed_form(self) -> bool:

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
+from slabnet.compact import Compact
 from slabnet.containers import as_text, read_container, write_container
 from slabnet.files import check_writable
 from slabnet.layers import SlabLayer
 from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.networks import Network, build_network
+from slabnet.packing import Misfit, pack, unpack
 from slabnet.records import Selection
 from slabnet.scopes import Mask
 from slabnet.select import describe, slab_layers
@@ -76,6 +78,8 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
     if into is None:
         if header["network"] is None:
             refuse("load", "into", f"given: {path} holds a module of the class {header['class']}", None)
+        if isinstance(header["network"], dict) and header["network"].get("kind") == "compact":
+            return _small(header["network"], tensors, path)
         try:
             net: nn.Module = build_network(header["network"])
         except (SlabnetError, TypeError, KeyError, ValueError) as error:
@@ -93,6 +97,16 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
     _fill(into, tensors, likelihood)
     attach_likelihood(into, likelihood)
     return into.eval()
+
+
+def _small(spec: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> Compact:
+    """A compact network, whose tensors hold only what is left."""
+    try:
+        return unpack(spec, tensors)
+    except Misfit as error:
+        raise FileError(f"load: {path} must hold the tensors of this network, got one {error}") from None
+    except (SlabnetError, TypeError, KeyError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
 
 
 def save_selection(chosen: Selection, path: str | Path) -> None:
@@ -139,7 +153,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 def _tensors(net: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
     """Parameters and buffers by name; those of an attached likelihood under a prefix."""
-    found = dict(net.state_dict())
+    found = pack(net) if isinstance(net, Compact) else dict(net.state_dict())
     if not isinstance(net, Network):
         found |= {_LIKELIHOOD + name: value for name, value in likelihood.state_dict().items()}
     seen: dict[int, str] = {}

@@ -80,7 +80,7 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     model = KINDS[kept["kind"]](hidden, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
     model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
-    model.n_features_in_ = net.row_shape[0]
+    model.n_features_in_ = int(net.spec["sizes"][0])
     if len(model.scaling_x_.scale) != model.n_features_in_ or len(about["input_names"]) != model.n_features_in_:
         raise ValueError(f"{len(model.scaling_x_.scale)} scales for {model.n_features_in_} inputs")
     if kept["named"]:

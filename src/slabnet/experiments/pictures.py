@@ -61,7 +61,7 @@ def _drawn(net: Network, seed: int) -> list[dict[str, Any]]:
     """The weights of one drawn network (fig. strm), exact zeros where gamma is zero."""
     found = []
     with drawing(net, exact, keyed_generator(seed, "picture")) as scope:
-        net(torch.zeros(1, *net.row_shape))
+        net(torch.zeros(1, *(net.row_shape or ())))
         for name, layer in drawable_layers(net).items():
             weight = scope.weights(layer)[0].value
             largest = float(weight.abs().max().clamp_min(1e-30))

@@ -13,7 +13,7 @@
 #define RESTRICT __restrict
 #define INLINE static __forceinline
 #define SIMD
-#define SIMD_SUM(x)
+#define SIMD_SUM(...)
 #define THREADS(...)
 #else
 #define EXPORT __attribute__((visibility("default")))
@@ -22,11 +22,11 @@
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
 #define SIMD _Pragma("omp simd")
-#define SIMD_SUM(x) PRAGMA(omp simd reduction(+ : x))
+#define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define THREADS(when) PRAGMA(omp parallel for schedule(static) num_threads(threads) if (when))
 #else
 #define SIMD
-#define SIMD_SUM(x)
+#define SIMD_SUM(...)
 #define THREADS(when)
 #endif
 #endif
@@ -139,8 +139,8 @@ typedef uint64_t Wide;
 
 /* LANES counters at once. A word lives in the low half of a 64-bit lane: the multiplication ignores the other half.
    Intrinsics, because compilers turn the 32 x 32 -> 64 bit product into a slow 64-bit one. */
-INLINE void philox(uint32_t counter, uint32_t row, uint32_t k0, uint32_t k1, uint64_t words[4][LANES]) {
-  static const uint64_t ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+INLINE void philox_from(const uint64_t *ramp, uint32_t counter, uint32_t row, uint32_t k0, uint32_t k1,
+                        uint64_t words[4][LANES]) {
   enum { STEP = sizeof(Wide) / sizeof(uint64_t), TWICE = 2 * STEP };
   const Wide m0 = ALL(0xD2511F53), m1 = ALL(0xCD9E8D57);
   for (int j = 0; j < LANES; j += TWICE) {            /* two at a time hide each other's latency */
@@ -171,6 +171,11 @@ INLINE void philox(uint32_t counter, uint32_t row, uint32_t k0, uint32_t k1, uin
     memcpy(words[2] + j + STEP, &y2, sizeof y0);
     memcpy(words[3] + j + STEP, &y3, sizeof y0);
   }
+}
+
+INLINE void philox(uint32_t counter, uint32_t row, uint32_t k0, uint32_t k1, uint64_t words[4][LANES]) {
+  static const uint64_t ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  philox_from(ramp, counter, row, k0, k1, words);
 }
 
 /* 23 bits, strictly inside (0, 1), exact in float; so is 1 - u */
@@ -205,6 +210,28 @@ INLINE void noise(int64_t first, int count, uint32_t row, uint32_t k0, uint32_t 
         n[j] = unit((uint32_t)words[2][j]);
         n[j + LANES] = unit((uint32_t)words[3][j]);
       }
+    }
+  }
+}
+
+/* The same numbers for the elements `places` of a row, wherever in it they lie: what is left of a block that was cut. */
+INLINE void noise_at(const int64_t *RESTRICT places, int count, uint32_t row, uint32_t k0, uint32_t k1, int uniforms,
+                     float *RESTRICT eps, float *RESTRICT nu) {
+  for (int start = 0; start < count; start += LANES) {
+    const int some = count - start < LANES ? count - start : LANES;
+    uint64_t counters[LANES] = {0}, words[4][LANES];
+    float with_cos[LANES], with_sin[LANES];
+    for (int j = 0; j < some; j++) {
+      const uint64_t i = (uint64_t)places[start + j];
+      counters[j] = i / PAIR * LANES + i % LANES;
+    }
+    philox_from(counters, 0, row, k0, k1, words);
+    SIMD
+    for (int j = 0; j < LANES; j++) box_muller((uint32_t)words[0][j], (uint32_t)words[1][j], &with_cos[j], &with_sin[j]);
+    for (int j = 0; j < some; j++) {
+      const int second = (int)(places[start + j] / LANES % 2);
+      eps[start + j] = second ? with_sin[j] : with_cos[j];
+      if (uniforms) nu[start + j] = unit((uint32_t)words[2 + second][j]);
     }
   }
 }

@@ -225,8 +225,8 @@ EXPORT int slabnet_moments_back(int add, int64_t n, const float *mu, const float
   }
 
 EXPORT int slabnet_draw(int add, int64_t n, const float *mu, const float *rho, const float *omega, const float *log_psi,
-                        const float *log_not_psi, int step, const float *log_s, const int64_t *seed, float delta,
-                        int kind, int kl, float *value, float *kept_eps, float *soft, float *sum, int threads) {
+                        const float *log_not_psi, int step, const float *log_s, const int64_t *seed,
+                        const int64_t *places, float delta, int kind, int kl, float *value, float *kept_eps, float *soft, float *sum, int threads) {
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
 #define DRAW(STEP, HAS, KIND, KL)                                                                                 \
   {                                                                                                               \
@@ -240,7 +240,9 @@ EXPORT int slabnet_draw(int add, int64_t n, const float *mu, const float *rho, c
   EACH_PIECE({
     float eps[PIECE];
     float nu[PIECE];
-    if (omega) noise(at, count, 0, k0, k1, 1, eps, nu); else noise(at, count, 0, k0, k1, 0, eps, nu);
+    if (places) noise_at(places + at, count, 0, k0, k1, 1, eps, nu);
+    else if (omega) noise(at, count, 0, k0, k1, 1, eps, nu);
+    else noise(at, count, 0, k0, k1, 0, eps, nu);
     BY_KIND(DRAW)
   })
 }
@@ -258,9 +260,10 @@ EXPORT int slabnet_draw_back(int add, int64_t n, const float *mu, const float *r
   EACH_PIECE({ BY_KIND(DRAW_BACK) })
 }
 
-/* Normals and uniforms themselves: rows of `units` elements each, the first row numbered `first_row`. */
-EXPORT int slabnet_noise(int64_t rows, int64_t units, int64_t first_row, const int64_t *seed, float *eps, float *nu,
-                         int threads) {
+/* Normals and uniforms themselves: rows of `units` elements each, the first row numbered `first_row`; `places` (or null)
+   says where in its row each element lies. */
+EXPORT int slabnet_noise(int64_t rows, int64_t units, int64_t first_row, const int64_t *seed, const int64_t *places,
+                         float *eps, float *nu, int threads) {
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
   int64_t pieces = (units + PIECE - 1) / PIECE, jobs = rows * pieces;
   THREADS(rows * units > 8192)
@@ -268,7 +271,8 @@ EXPORT int slabnet_noise(int64_t rows, int64_t units, int64_t first_row, const i
     int64_t row = job / pieces, at = job % pieces * PIECE;
     int count = (int)(units - at < PIECE ? units - at : PIECE);
     float e[PIECE], u[PIECE];
-    if (nu) noise(at, count, (uint32_t)(first_row + row), k0, k1, 1, e, u);
+    if (places) noise_at(places + at, count, (uint32_t)(first_row + row), k0, k1, 1, e, u);
+    else if (nu) noise(at, count, (uint32_t)(first_row + row), k0, k1, 1, e, u);
     else noise(at, count, (uint32_t)(first_row + row), k0, k1, 0, e, u);
     memcpy(eps + row * units + at, e, (size_t)count * sizeof(float));
     if (nu) memcpy(nu + row * units + at, u, (size_t)count * sizeof(float));
@@ -304,8 +308,8 @@ INLINE void local_piece(int count, float floor_, const float *RESTRICT b_mean, c
 
 /* Local reparametrisation in place: mean becomes mean + sqrt(variance) * eps, variance the slope d out / d variance.
    The moments of an intercept (or null) are added to both first. */
-EXPORT int slabnet_local(int64_t rows, int64_t units, int64_t first_row, const int64_t *seed, float floor_,
-                         const float *b_mean, const float *b_variance, float *mean, float *variance, int threads) {
+EXPORT int slabnet_local(int64_t rows, int64_t units, int64_t first_row, const int64_t *seed, const int64_t *places,
+                         float floor_, const float *b_mean, const float *b_variance, float *mean, float *variance, int threads) {
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
   int64_t pieces = (units + PIECE - 1) / PIECE, jobs = rows * pieces;
   THREADS(rows * units > 8192)
@@ -313,7 +317,8 @@ EXPORT int slabnet_local(int64_t rows, int64_t units, int64_t first_row, const i
     int64_t row = job / pieces, at = job % pieces * PIECE, place = row * units + at;
     int count = (int)(units - at < PIECE ? units - at : PIECE);
     float eps[PIECE];
-    noise(at, count, (uint32_t)(first_row + row), k0, k1, 0, eps, 0);
+    if (places) noise_at(places + at, count, (uint32_t)(first_row + row), k0, k1, 0, eps, 0);
+    else noise(at, count, (uint32_t)(first_row + row), k0, k1, 0, eps, 0);
     if (b_mean) local_piece(count, floor_, b_mean + at, b_variance + at, eps, mean + place, variance + place);
     else local_piece(count, floor_, 0, 0, eps, mean + place, variance + place);
   }
@@ -393,3 +398,4 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
 }
 
 #include "adam.h"
+#include "sparse.h"

@@ -47,7 +47,7 @@ class LocalLinear(torch.autograd.Function):
         b_omega: Tensor | None,
         constants: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor]:
-        seed, first_row, floor, logs, b_logs = constants
+        seed, first_row, floor, logs, b_logs, places = constants
         rows, (units, inputs) = x.shape[0], mu.shape
         both = x.new_empty(2, units, inputs)  # means, then variances
         squares = x.new_empty(2, rows, inputs)  # x, then its squares
@@ -61,7 +61,8 @@ class LocalLinear(torch.autograd.Function):
         out = torch.bmm(squares, both.transpose(1, 2))
         at = out.data_ptr()
         b_variance = b_mean and b_mean + FLOAT * units
-        run("local", rows, units, first_row, seed.data_ptr(), floor, b_mean, b_variance, at, at + FLOAT * rows * units)
+        key = (first_row, seed.data_ptr(), _address(places))
+        run("local", rows, units, *key, floor, b_mean, b_variance, at, at + FLOAT * rows * units)
         ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
         ctx.kept = squares, both, out, logs, b_logs  # made here, seen by nobody else
         return out[0], kl
@@ -116,13 +117,13 @@ class DrawLayer(torch.autograd.Function):
         b_omega: Tensor | None,
         constants: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        seeds, logs, b_logs, delta, kind, kind_of_kl = constants
+        seeds, logs, b_logs, delta, kind, kind_of_kl, places = constants
         kl = mu.new_empty(())
         options = (delta, kind, kind_of_kl)
         b_kept: tuple[Tensor, Tensor | None, Tensor | None] = (kl, None, None)
-        kept = _draw(0, mu, rho, omega, logs, log_s, seeds[0], options, kl)
+        kept = _draw(0, mu, rho, omega, logs, log_s, seeds[0], places[0], options, kl)
         if b_mu is not None and b_rho is not None:
-            b_kept = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], options, kl)
+            b_kept = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], places[1], options, kl)
         ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
         ctx.kept = kept[1:], b_kept[1:], logs, b_logs, options
         return kept[0], b_kept[0], kl
@@ -166,6 +167,7 @@ def _draw(
     logs: Any,
     log_s: Tensor,
     seed: Tensor,
+    places: Tensor | None,
     options: tuple[float, int, int],
     kl: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -173,7 +175,7 @@ def _draw(
     soft = None if omega is None else torch.empty_like(mu)
     block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
     made = (value.data_ptr(), eps.data_ptr(), _address(soft), kl.data_ptr())
-    run("draw", add, *block, seed.data_ptr(), *options, *made)
+    run("draw", add, *block, seed.data_ptr(), _address(places), *options, *made)
     return value, eps, soft
 
 

@@ -30,17 +30,21 @@ _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": cty
 _SIGNATURES = {
     "moments": "inpppppipppp",
     "moments_back": "inpppppipppppppp",
-    "draw": "inpppppippfiipppp",
+    "draw": "inpppppipppfiipppp",
     "draw_back": "inpppppipppfiipppppp",
-    "noise": "nnnppp",
+    "noise": "nnnpppp",
     "uniforms": "nnnpp",
-    "local": "nnnpfpppp",
+    "local": "nnnppfpppp",
     "local_back": "nnpppp",
     "adam": "npppppppffff",
     "moments_step": "npppppippppppppppffffff",
     "draw_step": "npppppipppfiippppppppffffff",
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
+    "chain": "npnpp",
+    "take": "npnnpp",
+    "sparse_local": "ppnppnppfpp",
+    "sparse_local_back": "ppnpnppppppp",
 }
 
 

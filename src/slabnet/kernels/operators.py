@@ -95,7 +95,7 @@ def _draw(
     soft = mu.new_empty(0) if omega is None else torch.empty_like(mu)
     on, off, step = _prior(mu, log_psi, log_not_psi)
     block = (0, mu.numel(), mu, rho, omega, on, off, step, log_s)
-    native.call("draw", *block, seed, delta, kind, kl, value, eps, soft, total)
+    native.call("draw", *block, seed, None, delta, kind, kl, value, eps, soft, total)
     return value, total, eps, soft
 
 
@@ -127,14 +127,14 @@ def _local(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int, floor: 
     out, slope = (part.clone(memory_format=torch.contiguous_format) for part in (mean, variance))
     rows = mean.shape[0] if mean.ndim > 1 else 1
     units = mean.numel() // max(rows, 1)
-    native.call("local", rows, units, first_row, seed, floor, None, None, out, slope)
+    native.call("local", rows, units, first_row, seed, None, floor, None, None, out, slope)
     return out, slope
 
 
 def _noise(seed: Tensor, rows: int, units: int, first_row: int, uniforms: bool) -> tuple[Tensor, Tensor]:
     eps = torch.empty(rows, units)
     nu = torch.empty(rows if uniforms else 0, units)
-    native.call("noise", rows, units, first_row, seed, eps, nu if uniforms else None)
+    native.call("noise", rows, units, first_row, seed, None, eps, nu if uniforms else None)
     return eps, nu
 
 

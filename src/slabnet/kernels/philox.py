@@ -50,6 +50,18 @@ def from_uniforms(u: Tensor, units: int) -> tuple[Tensor, Tensor]:
     return normals.reshape(u.shape[1], -1)[:, :units], others.reshape(u.shape[1], -1)[:, :units]
 
 
+def normals_at(seed: Tensor, rows: int, places: Tensor, first_row: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Standard normals and uniforms of the elements `places` of each row, wherever in it they lie."""
+    shape = (rows, len(places))
+    counter = (places // (2 * LANES) * LANES + places % LANES).expand(shape)
+    row = torch.arange(first_row, first_row + rows, device=seed.device).reshape(rows, 1).expand(shape)
+    u = ((torch.stack(philox(counter, row, seed)) >> 9).to(dtype) + 0.5) * 2.0**-23
+    second = (places // LANES % 2 == 1).expand(shape)
+    radius, angle = torch.sqrt(-2 * torch.log(u[0])), 2 * math.pi * u[1]
+    normals = radius * torch.where(second, torch.sin(angle), torch.cos(angle))
+    return normals, torch.where(second, u[3], u[2])
+
+
 def counters_for(units: int) -> int:
     """How many counters a row of `units` elements takes: one for two, in whole groups."""
     return -(-units // (2 * LANES)) * LANES

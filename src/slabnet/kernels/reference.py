@@ -133,14 +133,18 @@ def relaxed_indicator(omega: Tensor, nu: Tensor, delta: float, hard: bool) -> Te
     return (gamma > 0.5).to(gamma.dtype) + (gamma - gamma.detach())
 
 
-def noise_like(like: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Normals and uniforms for a block of weights, in its shape."""
-    eps, nu = noise(seed, 1, like.numel(), 0, like.dtype)
+def noise_like(like: Tensor, seed: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Normals and uniforms for a block of weights, in its shape; `places` in the whole block, if it was cut."""
+    eps, nu = noise(seed, 1, like.numel(), 0, like.dtype, None if places is None else places.reshape(-1))
     return eps.reshape(like.shape), nu.reshape(like.shape)
 
 
-def noise(seed: Tensor, rows: int, units: int, first_row: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def noise(
+    seed: Tensor, rows: int, units: int, first_row: int, dtype: torch.dtype, places: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Standard normals, and uniforms strictly inside (0, 1), each of shape (rows, units)."""
+    if places is not None:
+        return noise_at(seed, rows, places, first_row, dtype)
     counters = philox.counters_for(units)
     if native.on_cpu(seed):
         u = torch.empty(4, rows, counters)
@@ -149,10 +153,19 @@ def noise(seed: Tensor, rows: int, units: int, first_row: int, dtype: torch.dtyp
     return philox.from_uniforms(philox.uniforms(seed, rows, counters, first_row, dtype), units)
 
 
-def noise_by_row(like: Tensor, seed: Tensor, first_row: int) -> Tensor:
+def noise_at(seed: Tensor, rows: int, places: Tensor, first_row: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The noise of some elements of each row: what is left of a block keeps the numbers it had in the whole."""
+    if dtype == torch.float32 and native.on_cpu(seed):
+        eps, nu = torch.empty(rows, len(places)), torch.empty(rows, len(places))
+        native.call("noise", rows, len(places), first_row, seed, places, eps, nu)
+        return eps, nu
+    return philox.normals_at(seed, rows, places, first_row, dtype)
+
+
+def noise_by_row(like: Tensor, seed: Tensor, first_row: int, places: Tensor | None = None) -> Tensor:
     """A normal for each pre-activation, keyed by its row and its place in the row."""
     rows = len(like) if like.ndim > 1 else 1
-    return noise(seed, rows, like.numel() // max(rows, 1), first_row, like.dtype)[0].reshape(like.shape)
+    return noise(seed, rows, like.numel() // max(rows, 1), first_row, like.dtype, places)[0].reshape(like.shape)
 
 
 def local(mean: Tensor, variance: Tensor, eps: Tensor, floor: float) -> Tensor:

@@ -56,10 +56,14 @@ def slab_draw(
     delta: float,
     hard: bool,
     kl: Divergence,
+    places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """A relaxed or straight-through draw of each weight (Prop. 2), and the divergence, in one pass."""
-    if not native.applies(mu):
-        noise = reference.noise_like(mu, seed)
+    """A relaxed or straight-through draw of each weight (Prop. 2), and the divergence, in one pass.
+
+    places: where each weight stood in the block its noise belongs to, if the block was cut.
+    """
+    if places is not None or not native.applies(mu):
+        noise = noise_like(mu, seed, places)
         block = (mu, rho, omega, log_psi, log_not_psi, log_s)
         found: tuple[Tensor, Tensor] = _torch("draw")(*block, *noise, delta, hard, kl == "sampled")
         return found
@@ -69,10 +73,12 @@ def slab_draw(
     return value, total
 
 
-def local_draw(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int = 0) -> Tensor:
+def local_draw(
+    mean: Tensor, variance: Tensor, seed: Tensor, first_row: int = 0, places: Tensor | None = None
+) -> Tensor:
     """Local reparametrisation: one normal for each pre-activation, keyed by its row and place in the row."""
-    if not native.applies(mean):
-        eps = reference.noise_by_row(mean, seed, first_row)
+    if places is not None or not native.applies(mean):
+        eps = reference.noise_by_row(mean, seed, first_row, places)
         drawn: Tensor = _torch("local")(mean, variance, eps, VARIANCE_FLOOR)
         return drawn
     run: Any = torch.ops.slabnet.local if torch.compiler.is_compiling() else operators.Local.apply
@@ -80,29 +86,37 @@ def local_draw(mean: Tensor, variance: Tensor, seed: Tensor, first_row: int = 0)
     return out
 
 
-def local_linear(x: Tensor, blocks: Sequence[Parts], seed: Tensor, first_row: int = 0) -> tuple[Tensor, Tensor] | None:
+def local_linear(
+    x: Tensor, blocks: Sequence[Parts], seed: Tensor, first_row: int = 0, places: Tensor | None = None
+) -> tuple[Tensor, Tensor] | None:
     """A whole linear layer under local reparametrisation, and its divergence; None where that takes separate passes."""
     if x.ndim != 2 or not x.is_contiguous() or not _one_node(x, blocks):
         return None
     (mu, rho, omega, on, off, log_s), *bias = blocks
     b_mu, b_rho, b_omega, *b_logs = bias[0][:5] if bias else (None, None, None)
-    constants = (seed, first_row, VARIANCE_FLOOR, (on, off), b_logs)
+    constants = (seed, first_row, VARIANCE_FLOOR, (on, off), b_logs, places)
     given = (x, log_s, mu, rho, omega, b_mu, b_rho, b_omega, constants)
     found: tuple[Tensor, Tensor] = LocalLinear.apply(*given)  # type: ignore[no-untyped-call]
     return found
 
 
 def draw_layer(
-    blocks: Sequence[Parts], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
+    blocks: Sequence[Parts],
+    seeds: Sequence[Tensor],
+    delta: float,
+    hard: bool,
+    kl: Divergence,
+    places: Sequence[Tensor | None] = (None, None),
 ) -> tuple[list[Tensor], list[Tensor]]:
     """`slab_draw` of the blocks of a layer: their values, and the terms of the divergence."""
     if not _one_node(blocks[0][0], blocks):
-        found = [slab_draw(*part, seed, delta, hard, kl) for part, seed in zip(blocks, seeds, strict=True)]
+        given_to = zip(blocks, seeds, places, strict=False)  # an intercept may be missing
+        found = [slab_draw(*part, seed, delta, hard, kl, place) for part, seed, place in given_to]
         return [value for value, _ in found], [price for _, price in found]
     (mu, rho, omega, on, off, log_s), *bias = blocks
     b_mu, b_rho, b_omega, *b_logs = bias[0][:5] if bias else (None, None, None)
     kind = operators.HARD if hard else operators.RELAXED
-    constants = (seeds, (on, off), b_logs, delta, kind, operators.KL[kl])
+    constants = (seeds, (on, off), b_logs, delta, kind, operators.KL[kl], places)
     given = (log_s, mu, rho, omega, b_mu, b_rho, b_omega, constants)
     value, b_value, price = DrawLayer.apply(*given)  # type: ignore[no-untyped-call]
     return [value, b_value] if bias else [value], [price]
@@ -117,10 +131,10 @@ def _one_node(like: Tensor, blocks: Sequence[Parts]) -> bool:
     )
 
 
-def noise_like(like: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+def noise_like(like: Tensor, seed: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Standard normals, and uniforms strictly inside (0, 1), in the shape of a block: those `slab_draw` uses."""
-    if not native.applies(like):
-        return reference.noise_like(like, seed)
+    if places is not None or not native.applies(like):
+        return reference.noise_like(like, seed, places)
     eps, nu = torch.ops.slabnet.noise(seed, 1, like.numel(), 0, True)
     return eps.reshape(like.shape), nu.reshape(like.shape)
 

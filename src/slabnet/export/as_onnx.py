@@ -1,0 +1,161 @@
+"""An ONNX graph, written operation by operation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from slabnet.checks import SlabnetError
+from slabnet.export.plan import Plan, Step
+
+OPSET, IR_VERSION = 20, 10
+_PLAIN = {"ReLU": "Relu", "Tanh": "Tanh", "Sigmoid": "Sigmoid"}
+_PADDING = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def to_onnx(plan: Plan) -> bytes:
+    """The bytes of an `.onnx` file; its metadata tell names and shapes."""
+    try:
+        import onnx
+    except ImportError:
+        raise SlabnetError("export: onnx must be installed to write ONNX: pip install 'slabnet[export]'") from None
+    graph = _Graph(onnx)
+    start = "x"
+    if plan.means:
+        shape = plan.shape
+        shifted = graph.add("Sub", start, graph.constant(np.array(plan.means, np.float32).reshape(shape)))
+        start = graph.add("Div", shifted, graph.constant(np.array(plan.scales, np.float32).reshape(shape)))
+    ends = []
+    for steps in plan.networks:
+        at = start
+        for step in steps:
+            at = graph.step(step, at)
+        ends.append(at)
+    outputs = graph.finish(plan, ends)
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            graph.nodes,
+            "slabnet",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", *plan.shape])],
+            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in outputs],
+            graph.initialisers,
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        producer_name="slabnet",
+    )
+    model.ir_version = IR_VERSION
+    onnx.helper.set_model_props(model, {"slabnet": json.dumps(plan.about)})
+    onnx.checker.check_model(model)
+    written: bytes = model.SerializeToString()
+    return written
+
+
+class _Graph:
+    """Nodes and numbers so far; every method gives the name of what it added."""
+
+    def __init__(self, onnx: Any) -> None:
+        self.onnx = onnx
+        self.nodes: list[Any] = []
+        self.initialisers: list[Any] = []
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def constant(self, values: Any) -> str:
+        array = np.ascontiguousarray(values)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:  # draws share what is the same in all of them
+            self._known[key] = f"c{len(self._known)}"
+            self.initialisers.append(self.onnx.numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def number(self, value: float) -> str:
+        return self.constant(np.array(value, np.float32))
+
+    def add(self, operation: str, *inputs: str, name: str | None = None, **options: Any) -> str:
+        out = name or f"t{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operation, list(inputs), [out], **options))
+        return out
+
+    def step(self, step: Step, x: str) -> str:
+        kind = step["kind"]
+        if kind in _PLAIN:
+            return self.add(_PLAIN[kind], x)
+        made: str = getattr(self, f"_{kind.lower()}")(step, x)
+        return made
+
+    def _take(self, step: Step, x: str) -> str:
+        return self.add("Gather", x, self.constant(step["index"].astype(np.int64)), axis=step["dim"])
+
+    def _flatten(self, step: Step, x: str) -> str:
+        return self.add("Flatten", x, axis=1)
+
+    def _linear(self, step: Step, x: str) -> str:
+        return self.add("Gemm", x, self.constant(step["weight"]), self.constant(step["bias"]), transB=1)
+
+    def _conv(self, step: Step, x: str) -> str:
+        pads = step["pads"]
+        if any(a or b for a, b in pads):
+            both = [0, 0, *(a for a, _ in pads), 0, 0, *(b for _, b in pads)]
+            x = self.add("Pad", x, self.constant(np.array(both, np.int64)), mode=_PADDING[step["padding_mode"]])
+        geometry = {"strides": step["stride"], "dilations": step["dilation"]}
+        return self.add("Conv", x, self.constant(step["weight"]), self.constant(step["bias"]), **geometry)
+
+    def _maxpool(self, step: Step, x: str) -> str:
+        return self.add("MaxPool", x, dilations=step["dilation"], **_pool(step))
+
+    def _avgpool(self, step: Step, x: str) -> str:
+        return self.add("AveragePool", x, count_include_pad=1, **_pool(step))
+
+    def _leakyrelu(self, step: Step, x: str) -> str:
+        return self.add("LeakyRelu", x, alpha=float(step["negative_slope"]))
+
+    def _elu(self, step: Step, x: str) -> str:
+        return self.add("Elu", x, alpha=float(step["alpha"]))
+
+    def _gelu(self, step: Step, x: str) -> str:
+        return self.add("Gelu", x, approximate=step["approximate"])
+
+    def _silu(self, step: Step, x: str) -> str:
+        return self.add("Mul", x, self.add("Sigmoid", x))
+
+    def _softplus(self, step: Step, x: str) -> str:
+        beta = self.number(step["beta"])
+        scaled = self.add("Mul", x, beta)
+        soft = self.add("Div", self.add("Softplus", scaled), beta)
+        return self.add("Where", self.add("Greater", scaled, self.number(step["threshold"])), x, soft)
+
+    def finish(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        """Averages over the networks under the names that are given out, each with its shape."""
+        table: list[Any] = ["rows", plan.outputs]
+        if plan.response == "gaussian":
+            mean = self._mean(ends, "mean")
+            squares = [self.add("Mul", d, d) for d in (self.add("Sub", end, mean) for end in ends)]
+            noise = self.constant(np.array(plan.noise, np.float32))
+            self.add("Add", self._mean(squares), noise, name="variance")
+            return [("mean", table), ("variance", table)]
+        each = [self.add("Sigmoid" if plan.response == "bernoulli" else "Softmax", end) for end in ends]
+        p = self._mean(each, "probabilities")
+        entropy = self._information(p)
+        if plan.response == "bernoulli":
+            other = self._information(self.add("Sub", self.number(1.0), p))
+            self.add("Add", entropy, other, name="entropy")
+        else:
+            self.add("ReduceSum", entropy, self.constant(np.array([-1], np.int64)), keepdims=0, name="entropy")
+        given = [("probabilities", table), ("entropy", table if plan.response == "bernoulli" else ["rows"])]
+        if plan.draws:
+            return given
+        self.add("Identity", ends[0], name="logits")
+        return [("logits", table), *given]
+
+    def _mean(self, parts: list[str], name: str | None = None) -> str:
+        return self.add("Mean", *parts, name=name)
+
+    def _information(self, p: str) -> str:
+        """-p log p, zero where p is."""
+        return self.add("Mul", self.add("Neg", p), self.add("Log", self.add("Max", p, self.number(1e-38))))
+
+
+def _pool(step: Step) -> dict[str, Any]:
+    pads = [*step["padding"], *step["padding"]]
+    return {"kernel_shape": step["kernel_size"], "strides": step["stride"], "pads": pads}

@@ -1,0 +1,135 @@
+"""Runs an exported network with numpy alone: x in, a dictionary of arrays out."""
+
+import base64
+import json
+import math
+
+import numpy as np
+
+_PADDING = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _decode(value):
+    """Arrays from their text; matrices come by rows, without their zeros."""
+    if isinstance(value, list):
+        return [_decode(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "text" in value:
+        flat = np.frombuffer(base64.b85decode(value["text"]), value["type"])
+        return flat.astype(value["type"][1:]).reshape(value["shape"])
+    if "left" in value:
+        dense = np.zeros(math.prod(value["of"]), np.float32)
+        dense[np.cumsum(_decode(value["gaps"]).astype(np.int64))] = _decode(value["left"])
+        return dense.reshape(value["of"])
+    return {key: _decode(part) for key, part in value.items()}
+
+
+def _windows(x, kernel, stride, dilation):
+    """(rows, channels, *positions, *kernel): what a kernel sees at each position."""
+    axes = tuple(range(2, x.ndim))
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation)]
+    seen = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    moves = tuple(slice(None, None, s) for s in stride)
+    inside = tuple(slice(None, None, d) for d in dilation)
+    return seen[(slice(None), slice(None), *moves, *inside)]
+
+
+def _conv(step, x):
+    pads = [(0, 0), (0, 0), *(tuple(pair) for pair in step["pads"])]
+    if any(a or b for a, b in pads):
+        x = np.pad(x, pads, mode=_PADDING[step["padding_mode"]])
+    weight = step["weight"]
+    seen = _windows(x, weight.shape[2:], step["stride"], step["dilation"])
+    kernel = len(weight.shape) - 2
+    inner = [1, *range(seen.ndim - kernel, seen.ndim)]
+    out = np.tensordot(seen, weight, (inner, list(range(1, weight.ndim))))
+    return np.moveaxis(out, -1, 1) + step["bias"].reshape(-1, *[1] * kernel)
+
+
+def _pool(step, x, largest):
+    kernel = step["kernel_size"]
+    pads = [(0, 0), (0, 0), *((p, p) for p in step["padding"])]
+    x = np.pad(x, pads, constant_values=-np.inf if largest else 0.0)
+    seen = _windows(x, kernel, step["stride"], step.get("dilation", [1] * len(kernel)))
+    axes = tuple(range(seen.ndim - len(kernel), seen.ndim))
+    return seen.max(axes) if largest else seen.mean(axes, dtype=np.float32)
+
+
+def _sigmoid(x):
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _softplus(x, beta, threshold):
+    scaled = x * np.float32(beta)
+    soft = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / np.float32(beta)
+    return np.where(scaled > threshold, x, soft)
+
+
+def _gelu(step, x):
+    if step["approximate"] == "tanh":
+        return x * (0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(x.dtype)
+    erf = np.vectorize(math.erf, otypes=[np.float32])  # numpy has none
+    return x * (0.5 * (1 + erf(x / math.sqrt(2)))).astype(x.dtype)
+
+
+_ACTIVATIONS = {
+    "ReLU": lambda step, x: np.maximum(x, 0),
+    "LeakyReLU": lambda step, x: np.where(x < 0, x * np.float32(step["negative_slope"]), x),
+    "Tanh": lambda step, x: np.tanh(x),
+    "Sigmoid": lambda step, x: _sigmoid(x),
+    "Softplus": lambda step, x: _softplus(x, step["beta"], step["threshold"]),
+    "GELU": _gelu,
+    "SiLU": lambda step, x: x * _sigmoid(x),
+    "ELU": lambda step, x: np.where(x > 0, x, np.float32(step["alpha"]) * np.expm1(np.minimum(x, 0))),
+    "maxpool": lambda step, x: _pool(step, x, True),
+    "avgpool": lambda step, x: _pool(step, x, False),
+    "flatten": lambda step, x: x.reshape(len(x), -1),
+    "take": lambda step, x: np.take(x, step["index"], axis=step["dim"]),
+    "linear": lambda step, x: x @ step["weight"].T + step["bias"],
+    "conv": _conv,
+}
+
+
+def _run(steps, x):
+    for step in steps:
+        x = _ACTIVATIONS[step["kind"]](step, x)
+    return x
+
+
+def _probabilities(response, logits):
+    if response == "bernoulli":
+        return _sigmoid(logits)
+    raised = np.exp(logits - logits.max(-1, keepdims=True))
+    return raised / raised.sum(-1, keepdims=True)
+
+
+def _entropy(response, p):
+    tiny = np.float32(1e-38)
+    each = -p * np.log(np.maximum(p, tiny))
+    return each - (1 - p) * np.log(np.maximum(1 - p, tiny)) if response == "bernoulli" else each.sum(-1)
+
+
+def _predict(plan, x):
+    x = np.asarray(x, dtype=np.float32)
+    about = plan["about"]
+    shape = about["shape"]
+    if x.ndim < 2 or math.prod(x.shape[1:]) != math.prod(shape):
+        raise ValueError(f"x must be rows of {' x '.join(map(str, shape))} numbers, got shape {x.shape}")
+    x = x.reshape(len(x), *shape)
+    if plan["means"] is not None:
+        x = (x - plan["means"].reshape(shape)) / plan["scales"].reshape(shape)
+    outputs = [_run(steps, x) for steps in plan["networks"]]
+    response = about["response"]
+    if response == "gaussian":
+        mean = sum(outputs) / np.float32(len(outputs))
+        spread = sum((one - mean) ** 2 for one in outputs) / np.float32(len(outputs))
+        return {"mean": mean, "variance": spread + np.asarray(about["noise"], np.float32)}
+    p = sum(_probabilities(response, one) for one in outputs) / np.float32(len(outputs))
+    found = {"probabilities": p, "entropy": _entropy(response, p)}
+    return found if about["draws"] else {"logits": outputs[0], **found}
+
+
+def _load(text):
+    return _decode(json.loads(text))

@@ -1,0 +1,178 @@
+"""What is exported, as plain steps with numpy arrays: the one thing all formats are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import check_whole, refuse
+from slabnet.compact import OPTIONS, Compact, compact
+from slabnet.draws import exact
+from slabnet.kept import Decided, Kept, Take
+from slabnet.likelihoods import Gaussian
+from slabnet.noise import keyed_generator
+from slabnet.records import Selection
+from slabnet.scopes import drawing
+
+Step = dict[str, Any]  # "kind", and the arrays and options of that kind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network as steps one after the other, once for its means or once for each draw.
+
+    response: "categorical", "bernoulli" or "gaussian"; noise: the variance of a Gaussian response.
+    shape: of one row of x. input_names: one for each input, where known. means, scales: the inputs are (x - means) /
+    scales, where the model was fitted to standardised inputs. rest: preprocessing that is not part of the graph.
+    """
+
+    networks: tuple[tuple[Step, ...], ...]
+    response: str
+    shape: tuple[int, ...]
+    outputs: int
+    draws: int
+    input_names: tuple[str, ...] = ()
+    means: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    noise: tuple[float, ...] = ()
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a reader of the file wants to know, as plain numbers and text."""
+        return {
+            "response": self.response,
+            "shape": list(self.shape),
+            "outputs": self.outputs,
+            "draws": self.draws,
+            "input_names": list(self.input_names),
+            "noise": list(self.noise),
+        }
+
+
+def make_plan(
+    net: nn.Module, selection: Selection | None, draws: int = 0, seed: int = 0, about: Mapping[str, Any] | None = None
+) -> Plan:
+    """The plan of a chosen model: of its means, or of `draws` networks drawn once, those of `predict(seed=seed)`."""
+    check_whole("export", "draws", draws, at_least=0)
+    small = _small(net, selection, draws)
+    if small.row_shape is None:
+        refuse("export", "net", "one whose rows have a known shape, as mlp and convnet", "a convolution of any size")
+    if draws:
+        networks = tuple(tuple(_steps(small, r, seed)) for r in range(draws))
+    else:
+        networks = (tuple(_steps(small, None, seed)),)
+    likelihood = small.likelihood
+    noise = likelihood.expected_phi.tolist() if isinstance(likelihood, Gaussian) else []
+    if len(noise) == 1:
+        noise = noise * small.outputs
+    names, means, scales, rest = _preprocessing(about or {}, int(np.prod(small.row_shape)))
+    return Plan(
+        networks=networks,
+        response=likelihood.name,
+        shape=small.row_shape,
+        outputs=small.outputs,
+        draws=draws,
+        input_names=names,
+        means=means,
+        scales=scales,
+        noise=tuple(noise),
+        rest=rest,
+    )
+
+
+def _small(net: nn.Module, selection: Selection | None, draws: int) -> Compact:
+    keep = "distribution" if draws else "means"
+    if isinstance(net, Compact):
+        if draws and net.keep != keep:
+            refuse("export", "draws", "0 for a network of means", draws)
+        return net
+    if selection is None:
+        refuse("export", "selection", "given for a network that is not compact", None)
+    return compact(net, selection, "distribution" if draws else "means")
+
+
+@torch.no_grad()
+def _steps(small: Compact, r: int | None, seed: int) -> list[Step]:
+    """The parts of the network, with drawn weights where `r` is given, else at the means."""
+    drawn: dict[nn.Module, tuple[Tensor, Tensor | None]] = {}
+    if r is not None:
+        with drawing(small, exact, keyed_generator(seed, "draw", r)) as scope:  # as `predict` draws
+            for layer in small.layers:
+                assert isinstance(layer, Decided)
+                weight, *bias = scope.weights(layer)
+                drawn[layer] = weight.value, bias[0].value if bias else None
+    steps: list[Step] = []
+    for part in small.body:
+        if isinstance(part, Take):
+            steps.append({"kind": "take", "index": part.index.numpy(), "dim": 1 if part.dim == 1 else -1})
+        elif isinstance(part, Decided):
+            value, own = drawn.get(part, (part.weight.mu, None if part.bias is None else part.bias.mu))
+            every = torch.zeros(part.shape[0], dtype=value.dtype)
+            if own is not None:
+                every[part.own.long()] = own
+            steps.append(_layer(part.whole(value), part.mask, every, part.geometry))
+        elif isinstance(part, Kept):
+            own = torch.zeros(part.shape[0]) if part.bias is None else part.bias
+            steps.append(_layer(part.weight, part.mask, own, part.geometry))
+        elif not isinstance(part, (nn.Dropout, nn.Identity)):
+            steps.append(_plain(part))
+    return steps
+
+
+def _layer(weight: Tensor, mask: Tensor, bias: Tensor, geometry: dict[str, Any]) -> Step:
+    step: Step = {"weight": _array(weight), "mask": mask.numpy(), "bias": _array(bias)}
+    if not geometry:
+        return step | {"kind": "linear"}
+    pairs = list(geometry["edges"])  # last dimension first, as torch pads
+    ahead = [[pairs[2 * i], pairs[2 * i + 1]] for i in reversed(range(len(pairs) // 2))]
+    own = {name: list(geometry[name]) for name in ("stride", "dilation")}
+    return step | own | {"kind": "conv", "pads": ahead, "padding_mode": geometry["padding_mode"]}
+
+
+def _plain(part: nn.Module) -> Step:
+    name = type(part).__name__
+    if isinstance(part, nn.Flatten):
+        if (part.start_dim, part.end_dim) != (1, -1):
+            refuse("export", "net", "one that flattens whole rows", str(part))
+        return {"kind": "flatten"}
+    options = {option: getattr(part, option) for option in OPTIONS[name]}
+    if name[:7] not in ("MaxPool", "AvgPool"):
+        return {"kind": name} | options
+    dimensions = int(name[-2])
+    if options["ceil_mode"] or not options.get("count_include_pad", True):
+        refuse("export", "net", "one whose pooling rounds down and counts its padding", str(part))
+    spread = {key: _spread(options[key], dimensions) for key in ("kernel_size", "stride", "padding", "dilation")
+              if key in options}  # fmt: skip
+    return {"kind": name[:7].lower()} | spread
+
+
+def _spread(value: Any, dimensions: int) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, (tuple, list)) else [int(value)] * dimensions
+
+
+def _array(values: Tensor) -> np.ndarray[Any, Any]:
+    return values.detach().cpu().float().contiguous().numpy()
+
+
+def _preprocessing(
+    about: Mapping[str, Any], inputs: int
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], dict[str, Any]]:
+    """Names of the inputs, what standardises them, and what a graph cannot hold."""
+    rest = dict(about.get("preprocessing") or {})
+    means, scales = rest.get("means") or (), rest.get("scales") or ()
+    if _numbers(means, inputs) and _numbers(scales, inputs) and all(scales):
+        del rest["means"], rest["scales"]
+    else:
+        means, scales = (), ()
+    names = about.get("input_names") or ()
+    return tuple(str(name) for name in names), tuple(means), tuple(scales), rest
+
+
+def _numbers(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count and all(isinstance(v, (int, float)) for v in values)

@@ -1,0 +1,110 @@
+"""A chain of sparse linear layers and activations in one call of C, and the same readably in torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from slabnet.kernels import native
+
+# in the order of sparse.h, each with what its module is told
+ACTIVATIONS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Identity: (),
+    nn.ReLU: (),
+    nn.LeakyReLU: ("negative_slope",),
+    nn.Tanh: (),
+    nn.Sigmoid: (),
+    nn.Softplus: ("beta", "threshold"),
+    nn.GELU: (),
+    nn.SiLU: (),
+    nn.ELU: ("alpha",),
+}
+_GELU_TANH = len(ACTIVATIONS)
+
+
+class SparseLayer(NamedTuple):
+    """A matrix by rows (int32 `starts` and `columns`, float32 `values`), its intercepts, and what comes after it."""
+
+    starts: Tensor
+    columns: Tensor
+    values: Tensor
+    intercepts: Tensor | None
+    activation: nn.Module
+
+    @property
+    def units(self) -> int:
+        return len(self.starts) - 1
+
+
+class SparseChain:
+    """Layers one after the other; `reads` (int32) are the positions in a row of x that the first one takes.
+
+    >>> layer = SparseLayer(torch.tensor([0, 1]).int(), torch.tensor([0]).int(), torch.tensor([2.0]), None, nn.ReLU())
+    >>> SparseChain(torch.tensor([1]).int(), [layer]).reference(torch.tensor([[5.0, 3.0]]))
+    tensor([[6.]])
+    """
+
+    def __init__(self, reads: Tensor, layers: Sequence[SparseLayer]) -> None:
+        self.reads, self.layers, self.outputs = reads, tuple(layers), layers[-1].units
+        self._options = [_options(layer.activation) for layer in layers]
+        widest = max(len(reads), *(layer.units for layer in layers))
+        described = [len(reads), reads.data_ptr(), len(layers), widest]
+        for layer, options in zip(layers, self._options, strict=True):
+            parts = (layer.starts, layer.columns, layer.values, layer.intercepts, options)
+            described += [layer.units, _code(layer.activation), *(0 if p is None else p.data_ptr() for p in parts)]
+        self._described = torch.tensor(described, dtype=torch.int64)
+        self._address = self._described.data_ptr()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The outputs for rows of x: float32, on the CPU, without gaps (see `applies`)."""
+        rows, out = len(x), torch.empty(len(x), self.outputs)
+        if rows:
+            stride = x.stride(0)
+            if native.function("chain")(
+                rows, x.data_ptr(), stride, self._address, out.data_ptr(), torch.get_num_threads()
+            ):
+                raise MemoryError("no memory for a sparse chain")
+        return out
+
+    def reference(self, x: Tensor) -> Tensor:
+        """The same in torch."""
+        x = x[:, self.reads.long()]
+        for layer in self.layers:
+            counts = (layer.starts[1:] - layer.starts[:-1]).long()
+            dense = x.new_zeros(layer.units, x.shape[1])
+            dense[torch.arange(layer.units).repeat_interleave(counts), layer.columns.long()] = layer.values.to(x)
+            x = layer.activation(F.linear(x, dense, None if layer.intercepts is None else layer.intercepts.to(x)))
+        return x
+
+
+def applies(x: Tensor) -> bool:
+    """Whether the C chain takes these rows."""
+    return x.ndim == 2 and x.stride(1) == 1 and native.applies(x)
+
+
+def known(activation: nn.Module) -> bool:
+    """Whether the C chain has this activation."""
+    return type(activation) in ACTIVATIONS
+
+
+def by_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """(starts, columns) of the entries of a matrix that are left, both int32."""
+    counts = mask.sum(1)
+    starts = torch.tensor([0, *itertools.accumulate(counts.tolist())], dtype=torch.int32, device=mask.device)
+    return starts, mask.nonzero()[:, 1].to(torch.int32)
+
+
+def _code(activation: nn.Module) -> int:
+    if isinstance(activation, nn.GELU) and activation.approximate == "tanh":
+        return _GELU_TANH
+    return list(ACTIVATIONS).index(type(activation))
+
+
+def _options(activation: nn.Module) -> Tensor:
+    values = [float(getattr(activation, name)) for name in ACTIVATIONS[type(activation)]]
+    return torch.tensor([*values, 0.0])

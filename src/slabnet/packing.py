@@ -1,0 +1,127 @@
+"""A compact network as few bytes: what is left of each layer by rows, positions in the smallest whole numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.checks import SlabnetError, check_choice
+from slabnet.compact import GEOMETRY, Compact, decided_layer, kept_layer, plain_part
+from slabnet.config import Beta
+from slabnet.kept import Decided, Take
+from slabnet.likelihoods import likelihood_from
+from slabnet.methods import METHODS, ScaleMixture
+from slabnet.priors import LayerPrior
+
+
+class Misfit(SlabnetError):
+    """Tensors that are not those of the network a header describes."""
+
+
+def pack(net: Compact) -> dict[str, Tensor]:
+    """The tensors of a file; `unpack` makes the same network of them."""
+    found: dict[str, Tensor] = {"inputs": _small(net.inputs)}
+    for index, part in enumerate(net.body):
+        if isinstance(part, Take):
+            found[f"{index}.index"] = _small(part.index)
+    places = [index for index, part in enumerate(net.body) if part in net.layers]
+    for index, layer, units in zip(places, net.layers, net.neurons.values(), strict=True):
+        own = {"units": _small(units), "counts": _small(layer.starts.diff()), "columns": _small(layer.columns)}
+        if isinstance(layer, Decided):
+            own |= {"inputs": _small(layer.reads), "mu": layer.weight.mu, "rho": layer.weight.rho}
+            if layer.bias is not None:
+                own |= {"own": _small(layer.own), "bias_mu": layer.bias.mu, "bias_rho": layer.bias.rho}
+            if layer.prior.log_sigma_beta is not None:
+                own["log_sigma_beta"] = layer.prior.log_sigma_beta
+        else:
+            own |= {"mu": layer.values} | ({} if layer.bias is None else {"bias_mu": layer.bias})
+        found |= {f"{index}.{name}": value for name, value in own.items()}
+    found |= {f"likelihood.{name}": value for name, value in net.likelihood.state_dict().items()}
+    return found
+
+
+def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
+    """The network that `spec` describes, filled; `Misfit` where the tensors are not its own."""
+    keep = check_choice("compact", "keep", spec["keep"], ("means", "distribution"))
+    check_choice("compact", "method", spec["method"], METHODS)
+    rest = dict(tensors)
+    likelihood = likelihood_from(spec["likelihood"])
+    state = {name: _pop(rest, f"likelihood.{name}") for name in likelihood.state_dict()}
+    inputs = _positions(rest, "inputs")
+    parts: list[nn.Module] = []
+    neurons: dict[str, Tensor] = {}
+    for index, said in enumerate(spec["parts"]):
+        if said["part"] == "Take":
+            parts.append(Take(_positions(rest, f"{index}.index"), int(said["dim"])))
+        elif said["part"] == "layer":
+            made, units = _unpack_layer(f"{index}.", said, rest, keep)
+            parts.append(made)
+            neurons[str(said["name"])] = units
+        else:
+            parts.append(plain_part(said))
+    if rest or not neurons:
+        raise Misfit(f"with the unknown {min(rest)}" if rest else "without layers")
+    made_net = Compact(parts, likelihood, spec, inputs, neurons)
+    made_net.to(next(p.dtype for p in made_net.body.parameters()))
+    likelihood.load_state_dict(state)
+    return made_net.eval()
+
+
+def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
+    """One layer and the units of the full layer it has; takes its tensors out of `rest`."""
+    shape, groups = [int(size) for size in said["of"]], int(said["groups"])
+    units, columns = (_positions(rest, at + name) for name in ("units", "columns"))
+    counts, values = _positions(rest, at + "counts"), _pop(rest, at + "mu")
+    size = (len(units), int(said["inputs"]), *shape[2:])
+    rows = torch.arange(len(units)).repeat_interleave(counts) if len(counts) == len(units) else columns[:0]
+    if not len(rows) == len(columns) == len(values) or values.ndim != 1:
+        raise Misfit(f"in which {at}columns does not fit")
+    mask = torch.zeros(len(units), math.prod(size[1:]), dtype=torch.bool)
+    mask[rows, columns] = True
+    mask = mask.reshape(size)
+    if int(mask.sum()) != len(values) or (len(units) and int(units.max()) >= shape[0]):
+        raise Misfit(f"in which {at}units or {at}columns does not fit")
+    bias = _pop(rest, at + "bias_mu") if said["bias"] else None
+    geometry = {name: said[name] for name in GEOMETRY if name in said}
+    if keep == "means":
+        if bias is not None and bias.shape != (len(units),):
+            raise Misfit(f"in which {at}bias_mu does not fit")
+        return kept_layer(values.new_zeros(size).masked_scatter(mask, values), mask, bias, geometry), units
+    prior, reads = _prior(said["prior"]), _positions(rest, at + "inputs")
+    own = None
+    if bias is not None:
+        which = torch.zeros(len(units), dtype=torch.bool)
+        which[_positions(rest, at + "own")] = True
+        own = which, bias, _pop(rest, at + "bias_rho")
+    if prior.log_sigma_beta is not None:
+        prior.log_sigma_beta.data.copy_(_pop(rest, at + "log_sigma_beta"))
+    weight = (mask, values, _pop(rest, at + "rho"))
+    return decided_layer(weight, own, units, reads, shape, groups, prior, geometry), units
+
+
+def _prior(said: dict[str, Any]) -> LayerPrior:
+    psi = Beta(**said["psi"]) if isinstance(said["psi"], dict) else said["psi"]
+    slab = ScaleMixture(**said["slab"]) if isinstance(said["slab"], dict) else said["slab"]
+    return LayerPrior(psi, said["sigma_beta"], slab, None, None)
+
+
+def _small(positions: Tensor) -> Tensor:
+    """Whole numbers from 0 on in the smallest type that holds them."""
+    top = int(positions.max()) if len(positions) else 0
+    return positions.to(torch.uint8 if top < 2**8 else torch.int16 if top < 2**15 else torch.int32)
+
+
+def _positions(rest: dict[str, Tensor], name: str) -> Tensor:
+    found = _pop(rest, name)
+    if found.is_floating_point() or found.ndim != 1 or (len(found) and int(found.min()) < 0):
+        raise Misfit(f"in which {name} is no list of positions")
+    return found.long()
+
+
+def _pop(rest: dict[str, Tensor], name: str) -> Tensor:
+    if name not in rest:
+        raise Misfit(f"without {name}")
+    return rest.pop(name)
