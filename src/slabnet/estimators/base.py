@@ -51,7 +51,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         method: str = "lbbnn",
         activation: str = "relu",
         psi: Any = "aic",
-        sigma_beta: Any = "learned",
+        sigma_beta: Any = 1.0,
         prior: Prior | None = None,
         start: Start | None = None,
         options: dict[str, float] | None = None,

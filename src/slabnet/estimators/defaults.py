@@ -5,8 +5,8 @@ The rule, for n rows and p inputs:
 | setting | rule |
 |---|---|
 | hidden | two layers of 50 units |
-| batch_size | n / 10, at least 32 (or all rows, if there are fewer) and at most 256 |
-| epochs | as many as it takes for 6 000 steps, at least 50 and at most 1 000 |
+| batch_size | n / 7, at least 32 (or all rows, if there are fewer) and at most 256 |
+| epochs | as many as it takes for 5 000 steps, at least 50 and at most 1 000 |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
 
@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-STEPS = 6000
+STEPS = 5000
 FEWEST_EPOCHS, MOST_EPOCHS = 50, 1000
 
 
@@ -48,7 +48,7 @@ class Defaults:
 
 def defaults_for(n: int, p: int) -> Defaults:
     """The rule above for n rows and p inputs."""
-    batch = min(n, max(32, min(256, n // 10)))
+    batch = min(n, max(32, min(256, n // 7)))
     epochs = math.ceil(STEPS / math.ceil(n / batch))
     epochs = max(FEWEST_EPOCHS, min(MOST_EPOCHS, epochs))
     return Defaults(hidden=(50, 50), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
