@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.elbo import RunningMean, elbo, kl
     from slabnet.folding import path_model
+    from slabnet.importance import input_effects, input_reach, prior_reach
     from slabnet.inspection import inspect_network
     from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
     from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         interval_coverage,
         negative_log_likelihood,
         out_of_domain,
+        reliability,
         risk_coverage,
         rmse,
     )
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from slabnet.predict import predict
     from slabnet.pruning import prune
     from slabnet.records import Cut, Densities, Epoch, History, Prediction, Selection
+    from slabnet.report.write import write_report
     from slabnet.scopes import drawing, mean
     from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
@@ -64,6 +67,7 @@ _WHERE = {
     "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "elbo": ["RunningMean", "elbo", "kl"],
     "folding": ["path_model"],
+    "importance": ["input_effects", "input_reach", "prior_reach"],
     "inspection": ["inspect_network"],
     "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
@@ -76,6 +80,7 @@ _WHERE = {
         "interval_coverage",
         "negative_log_likelihood",
         "out_of_domain",
+        "reliability",
         "risk_coverage",
         "rmse",
     ],
@@ -84,6 +89,7 @@ _WHERE = {
     "predict": ["predict"],
     "pruning": ["prune"],
     "records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
+    "report.write": ["write_report"],
     "scopes": ["drawing", "mean"],
     "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],

@@ -14,6 +14,7 @@ from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
+from slabnet.report.commands import commands as report_commands
 from slabnet.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 app.add_typer(commands)
+app.add_typer(report_commands)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
@@ -46,11 +48,11 @@ def main(
 
 
 @app.command(
-    help="Fit, select and post-train on scikit-learn's digits; a table, a model and a picture in a minute.",
+    help="Fit, select and post-train on scikit-learn's digits; a table, a model, a picture and a page in a minute.",
     epilog="Example: slabnet demo --out demo-out",
 )
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model, the numbers and the picture.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Folder for the model, the numbers, picture and page.")] = Path("demo-out"),
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
