@@ -14,6 +14,7 @@ from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
+from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
 from slabnet.version import __version__
 
@@ -41,6 +42,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the sam
 def main(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
+    context.obj = write_runs_report  # what `reproduce` makes its page with
     if version:
         print(f"slabnet {__version__}")
     elif context.invoked_subcommand is None:
@@ -91,6 +93,7 @@ def fit(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     check_choice("fit", "DATA", data, DATA_SETS)
@@ -100,6 +103,7 @@ def fit(
     from slabnet.files import check_writable
 
     check_writable("fit", out)
+    check_report("fit", report)
     from slabnet.workflow import fit_named, is_finished
 
     settings = settings.model_copy(update={"network": network, "train": train})
@@ -112,6 +116,7 @@ def fit(
         if not hasattr(stopped, "number"):
             raise
         raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
+    write_model_report(out, report)
     if json:
         print(json_module.dumps(found.to_dict()))
         return
@@ -119,6 +124,7 @@ def fit(
     for line in found.said:
         print(line)
     print(f"Written: {out}. Predict with: slabnet predict {out} {data}")
+    print(f"Look at it in: {report}" if report else f"Look at it with: slabnet report {out} --out report.html")
 
 
 @app.command(

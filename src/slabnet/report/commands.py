@@ -16,6 +16,30 @@ commands = typer.Typer()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write a page about the result, as r.html.")]
+
+
+def check_report(where: str, path: Path | None) -> None:
+    """Refuse a page that could not be written, before there is any work."""
+    if path is not None:
+        check_writable(where, path)
+
+
+def write_model_report(model: Path, path: Path | None) -> None:
+    """Write the page of a model that was just fitted, if one was asked for."""
+    if path is not None:
+        from slabnet.report.write import report_file
+
+        report_file(model, path)
+
+
+def write_runs_report(folder: Path, path: Path | None) -> None:
+    """Write the page of runs that are just done, if one was asked for."""
+    if path is not None:
+        from slabnet.report.runs import report_runs
+
+        report_runs(folder, path)
+
 
 @commands.command(
     help="Write one HTML page about a model, or about a folder of runs, that opens anywhere and asks no network.",
@@ -38,9 +62,7 @@ def report(
         if name is not None:
             check_choice("report", option, name, DATA_SETS)
     if what.is_dir():
-        from slabnet.report.runs import report_runs
-
-        report_runs(what, out)
+        write_runs_report(what, out)
     else:
         from slabnet.report.write import report_file
 

@@ -84,7 +84,8 @@ def _live(measured: Measured, no_rows: bool, data: dict[str, Any]) -> Section:
         return Section("live", "The network, alive", [why])
     packed = data["network"] = pack_network(measured, rows=not no_rows)
     kind = f"live-{packed['kind']}"
-    what = "Draw a digit, or pick a test image" if kind == "live-image" else "Move the inputs"
+    pick = ", or pick a test image" if packed.get("images") else ""
+    what = f"Draw an image{pick}" if kind == "live-image" else "Move the inputs"
     text = f"{what}: {DRAWS} networks, drawn from what is left after selection, answer in this page. Nothing leaves it."
     return Section(
         "live", "The network, alive", [text], kind=kind, more={"network": packed, "picks": _picks(measured, packed)}

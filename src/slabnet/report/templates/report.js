@@ -128,7 +128,7 @@
   function clear() {
     ink.clearRect(0, 0, side, side); last = null; cursor.down = false; press(-1); paint();
     look(new Float64Array(packed.shape[0] * packed.shape[1]));
-    get("verdict").textContent = "Draw, or pick an image.";
+    get("verdict").textContent = "Draw something.";
   }
   const place = (event) => {
     const box = pad.getBoundingClientRect();
