@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-crash security docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-crash test-browser security docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -18,6 +18,16 @@ test: .venv/.ready
 # Processes killed at random moments.
 test-crash: .venv/.ready
 	$(RUN) -m pytest -m crash tests/test_crash.py
+
+# Pages in a real browser: Debian's chromium, driven by playwright; axe-core looks at contrast and labels.
+AXE = .venv/axe/package/axe.min.js
+test-browser: .venv/.ready $(AXE)
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq chromium >/dev/null; } || echo "no chromium: the tests will say so"
+	SLABNET_AXE="$(CURDIR)/$(AXE)" $(RUN) -m pytest -m browser -rs tests/browser
+
+$(AXE):
+	mkdir -p .venv/axe
+	cd .venv/axe && npm pack --silent axe-core@4 >/dev/null && tar xzf axe-core-*.tgz || echo "no axe-core: the tests will say so"
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready

@@ -63,7 +63,7 @@ def test_the_median_model_is_accurate_and_small(found: dict[str, object]) -> Non
 
 
 def test_the_files_are_whole_and_agree(found: dict[str, object], folder: Path) -> None:
-    assert sorted(path.name for path in folder.iterdir()) == ["demo.png", "digits.slab", "metrics.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["demo.png", "digits.slab", "metrics.json", "report.html"]
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["rows"] == found["rows"]
     assert metrics["seed"] == 0

@@ -38,6 +38,7 @@ ROWS = [
     ["criteria", "inspection", "data", "estimators", "export"],
     ["plots"],
     ["experiments"],
+    ["report"],
     ["workflow", "tables"],
     ["table_predictions"],
     ["demo"],

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         interval_coverage,
         negative_log_likelihood,
         out_of_domain,
+        reliability,
         risk_coverage,
         rmse,
     )
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from slabnet.predict import predict
     from slabnet.pruning import prune
     from slabnet.records import Cut, Densities, Epoch, History, Prediction, Selection
+    from slabnet.report.write import write_report
     from slabnet.scopes import drawing, mean
     from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
@@ -84,6 +86,7 @@ _WHERE = {
         "interval_coverage",
         "negative_log_likelihood",
         "out_of_domain",
+        "reliability",
         "risk_coverage",
         "rmse",
     ],
@@ -92,6 +95,7 @@ _WHERE = {
     "predict": ["predict"],
     "pruning": ["prune"],
     "records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
+    "report.write": ["write_report"],
     "scopes": ["drawing", "mean"],
     "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],

@@ -14,6 +14,8 @@ from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import commands, parse_widths
 from slabnet.methods import METHODS
+from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
+from slabnet.report.commands import commands as report_commands
 from slabnet.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ app = typer.Typer(
 )
 
 app.add_typer(commands)
+app.add_typer(report_commands)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
@@ -42,6 +45,7 @@ DATA_HELP = f"A table ({', '.join(TABLE_FILES)}), or a data set by name: {', '.j
 def main(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
+    context.obj = write_runs_report  # what `reproduce` makes its page with
     if version:
         print(f"slabnet {__version__}")
     elif context.invoked_subcommand is None:
@@ -49,11 +53,11 @@ def main(
 
 
 @app.command(
-    help="Fit, select and post-train on scikit-learn's digits; a table, a model and a picture in a minute.",
+    help="Fit, select and post-train on scikit-learn's digits; a table, a model, a picture and a page in a minute.",
     epilog="Example: slabnet demo --out demo-out",
 )
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model, the numbers and the picture.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Folder for the model, the numbers, picture and page.")] = Path("demo-out"),
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -97,6 +101,7 @@ def fit(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
+    report: ReportFile = None,
     json: Json = False,
 ) -> None:
     only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
@@ -118,6 +123,7 @@ def fit(
     from slabnet.files import check_writable
 
     check_writable("fit", out)
+    check_report("fit", report)
     try:
         if is_table:
             share = 0.2 if test_size is None else test_size
@@ -128,6 +134,9 @@ def fit(
         if not hasattr(stopped, "number"):
             raise
         raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
+    write_model_report(out, report)
+    if not json:
+        print(f"Look at it in: {report}" if report else f"Look at it with: slabnet report {out} --out report.html")
 
 
 def _fit_named(data: str, out: Path, resume: bool, json: bool, settings: Recipe) -> None:

@@ -22,6 +22,7 @@ from slabnet.plots import demo_picture
 from slabnet.predict import predict
 from slabnet.progress import Show
 from slabnet.records import History, Selection
+from slabnet.report.write import report_file
 from slabnet.select import median_model
 from slabnet.store import save
 from slabnet.train import fit
@@ -30,7 +31,7 @@ from slabnet.version import __version__
 HIDDEN = (100, 100)
 EPOCHS, POST_EPOCHS = 200, 40
 DRAWS = 10
-MODEL, METRICS, PICTURE = "digits.slab", "metrics.json", "demo.png"
+MODEL, METRICS, PICTURE, REPORT = "digits.slab", "metrics.json", "demo.png", "report.html"
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,20 @@ def run_demo(seed: int = 0, show: Show = "auto") -> Demo:
 
 
 def write_demo(demo: Demo, folder: Path) -> list[Path]:
-    """Write the model, the numbers and the picture; each file appears whole or not at all."""
+    """Write the model, the numbers, the picture and the page; each file appears whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / MODEL, folder / METRICS, folder / PICTURE]
-    save(demo.net, paths[0], selection=demo.chosen, data="digits", seed=demo.seed)
+    paths = [folder / MODEL, folder / METRICS, folder / PICTURE, folder / REPORT]
+    command = f"slabnet demo --seed {demo.seed}"
+    kept: dict[str, Any] = {
+        "data": "digits",
+        "seed": demo.seed,
+        "command": command,
+        "config": dict(demo.history.config),
+    }
+    kept |= {"rows": [row.to_dict() for row in demo.rows], "epochs": demo.history.columns()}
+    save(demo.net, paths[0], selection=demo.chosen, **kept)
     about = {
-        "command": f"slabnet demo --seed {demo.seed}",
+        "command": command,
         "seed": demo.seed,
         "versions": {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "threads": torch.get_num_threads(),
@@ -89,6 +98,7 @@ def write_demo(demo: Demo, folder: Path) -> list[Path]:
     text = json.dumps(demo.to_dict() | about, indent=1)
     write_atomically(paths[1], text.encode() + b"\n")
     write_atomically(paths[2], demo_png(demo))
+    report_file(paths[0], paths[3])
     return paths
 
 

@@ -27,6 +27,16 @@ class RiskCoverage(NamedTuple):
     area: float
 
 
+class Bin(NamedTuple):
+    """Rows whose confidence lies in (low, high]: how many, their mean confidence, and the share that is right."""
+
+    low: float
+    high: float
+    rows: int
+    confidence: float
+    accuracy: float
+
+
 class OutOfDomain(NamedTuple):
     """How well uncertainty tells foreign rows from familiar ones."""
 
@@ -96,6 +106,31 @@ def calibration_error(
         bin_of = (sure.argsort(stable=True).argsort(stable=True) * bins) // len(sure)
     gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, sure - right)
     return float(gaps.abs().sum() / len(sure))
+
+
+def reliability(prediction: Prediction, y: Tensor, bins: int = 15) -> list[Bin]:
+    """The reliability diagram: confidence and accuracy in bins of equal width, those of `calibration_error`.
+
+    Bins without rows are left out.
+
+    >>> from slabnet.networks import mlp
+    >>> from slabnet.predict import predict
+    >>> found = reliability(predict(mlp((2, 2)), torch.zeros(5, 2)), torch.zeros(5, dtype=torch.long), bins=2)
+    >>> sum(part.rows for part in found)
+    5
+    """
+    _check(prediction, y, "reliability", ("categorical",))
+    check_whole("reliability", "bins", bins, at_least=1)
+    sure = prediction.confidence.double()
+    right = (prediction.labels == y.reshape(-1)).double()
+    bin_of = (sure * bins).ceil().long().clamp(1, bins) - 1
+    found = []
+    for index in range(bins):
+        inside = bin_of == index
+        if bool(inside.any()):
+            means = float(sure[inside].mean()), float(right[inside].mean())
+            found.append(Bin(index / bins, (index + 1) / bins, int(inside.sum()), *means))
+    return found
 
 
 def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:

@@ -148,6 +148,13 @@ class History:
         """One field over the epochs, for plotting."""
         return [getattr(epoch, name) for epoch in self.epochs]
 
+    def columns(self) -> dict[str, Any]:
+        """The epochs as columns of six digits, without times: small, and the same for the same fit."""
+        names = ["log_likelihood", "kl", "kl_weight", "density_expected", "density_median", "alpha_moving"]
+        names += ["alpha_at_prior", "omega_lr"]
+        found: dict[str, Any] = {name: [float(f"{v:.6g}") for v in self.column(name)] for name in names}
+        return found | {"steps": self.steps, "n": self.n, "tempered": self.tempered}
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -88,6 +88,7 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False) -> Fit
         said.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
     about = {"data": name, "recipe": recipe.model_dump(mode="json"), "history": history.to_dict()["epochs"][-1]}
     about["history"].pop("seconds")  # the same fit gives the same bytes
+    about |= {"epochs": history.columns(), "rows": [row.to_dict() for row in rows]}
     save(net, out, **about)
     shutil.rmtree(kept, ignore_errors=True)  # the model holds all that matters now
     return Fitted(rows, said, history, len(split.test[1]))

@@ -14,6 +14,7 @@ from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
 from slabnet.experiments.tables import TABLES
+from slabnet.files import check_writable
 from slabnet.methods import METHODS
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
@@ -28,6 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
     epilog="Example: slabnet reproduce --dataset mnist --methods lbbnn --runs 3 --profile recommended --out results",
 )
 def reproduce(
+    context: typer.Context,
     dataset: Annotated[str, typer.Option(help=f"One of {', '.join(DATA_SETS)}.")] = "mnist",
     methods: Annotated[str, typer.Option(help=f"With commas between: {', '.join(METHODS)}.")] = PAPER_METHODS,
     runs: Annotated[int, typer.Option(help="Runs of each method, from seed to seed.")] = 10,
@@ -37,6 +39,7 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Fewer epochs than the profile's, to try it out.")] = None,
     post_epochs: Annotated[int | None, typer.Option(help="The same for post-training.")] = None,
     first_seed: Annotated[int, typer.Option(help="Seed of the first run.")] = 0,
+    report: Annotated[Path | None, typer.Option(help="Also write a page about all records in --out.")] = None,
     json: Json = False,
 ) -> None:
     check_choice("reproduce", "--dataset", dataset, DATA_SETS)
@@ -49,6 +52,8 @@ def reproduce(
             refuse("reproduce", option, f"a whole number of at least {least}", value)
     if out.exists() and not out.is_dir():
         refuse("reproduce", "--out", "a folder", str(out))
+    if report is not None:
+        check_writable("reproduce", report)
     chosen = Profile.named(profile)
     widths = parse_widths("reproduce", hidden)
     plans = [
@@ -63,6 +68,8 @@ def reproduce(
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         said = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
         raise Stopped(said, getattr(stopped, "number", 2)) from None
+    if report is not None and grid.records:
+        context.obj(out, report)  # pages are made from runs: the command line hands over how
     if json:
         print(json_module.dumps({"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}))
     else:
@@ -72,7 +79,7 @@ def reproduce(
             print(f"- {line}")
         for key in grid.elsewhere:
             print(f"{key} is being run by another process.")
-        print(f"See them with: slabnet table {out}")
+        print(f"See them with: slabnet table {out}, or: slabnet report {out} --out report.html")
     if grid.failed:
         names_of = ", ".join(grid.failed)
         raise SlabnetError(f"reproduce: {len(grid.failed)} of {len(plans)} runs failed: {names_of}")

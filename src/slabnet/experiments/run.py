@@ -93,11 +93,13 @@ class _Experiment:
                 name: foreign_entropies(version, test, foreign.test, DRAWS, plan.seed)
                 for name, version in versions.items()
             },
-            "history": {name: _columns(history) for name, history in self.histories.items()},
+            "history": {name: history.columns() for name, history in self.histories.items()},
         }
         self.seconds["measure"] = time.perf_counter() - started
         record["seconds"] = {name: round(value, 1) for name, value in self.seconds.items()}
-        save(small, self.files.model, selection=chosen if small is not net else None, data=plan.dataset)
+        about = {"data": plan.dataset, "seed": plan.seed, "config": record["plan"], "command": record["command"]}
+        about |= {"rows": record["rows"], "epochs": record["history"]["fit"]}
+        save(small, self.files.model, selection=chosen if small is not net else None, **about)
         if pictures and net.method.selects:
             write_atomically(self.files.pictures, as_bytes(pictures_of(net, self.split, foreign, plan.seed)))
         write_record(self.files.record, record)
@@ -138,10 +140,3 @@ def _command(plan: Plan) -> str:
         f"slabnet reproduce --dataset {plan.dataset} --profile {plan.profile} --methods {plan.method} "
         f"--first-seed {plan.seed} --runs 1 --hidden {widths}"
     )
-
-
-def _columns(history: History) -> dict[str, Any]:
-    """The epochs as columns of six digits: a long history stays small."""
-    names = ("log_likelihood", "kl", "kl_weight", "density_expected", "density_median", "alpha_moving", "omega_lr")
-    found: dict[str, Any] = {name: [float(f"{v:.6g}") for v in history.column(name)] for name in names}
-    return found | {"steps": history.steps, "n": history.n, "tempered": history.tempered}

@@ -1,0 +1,304 @@
+"""Each chart of the page: plain numbers in; SVG, one sentence on how to read it, and the numbers as a table out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from slabnet.report.svg import Axis, Chart, number, percent, short
+
+MOST_POINTS = 300  # of a line: a chart is 400 pixels wide
+SHOWN_INPUTS = 30
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its title, how to read it, its legend (colour, text) and its numbers."""
+
+    title: str
+    how: str
+    picture: Markup
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    legend: Sequence[tuple[str, str]] = ()
+
+
+def ways_chart(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> Figure:
+    """How good every way to predict is, against the share of the weights it uses.
+
+    rows: dicts with `label`, `family`, `value`, `density`, `weights`, `draws`, `means`, `post_trained`.
+    """
+    values = [row["value"] for row in rows]
+    room = max((max(values) - min(values)) * 0.15, 1e-3 * max(abs(v) for v in values), 1e-6)
+    least = min(row["density"] for row in rows if row["density"] > 0) if any(r["density"] for r in rows) else 0.01
+    top = max(values) + room
+    high = min(top, 1.0) if measure == "accuracy" and max(values) < 1 else top
+    chart = Chart(
+        Axis(least / 1.6, 1.3, "share of the weights in use (log scale)", log=True, ticks=share_ticks(least)),
+        Axis(min(values) - room, high, f"test {measure}"),
+    )
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    for row in rows:
+        kind = "square" if row["draws"] > 1 else "diamond" if row["means"] else "dot"
+        said = f"{row['label']}: {measure} {number(row['value'])}, {percent(row['density'], 2)} of the weights"
+        chart.point(
+            max(row["density"], least / 1.5),
+            row["value"],
+            families.index(row["family"]),
+            said,
+            kind + (" ring" if not row["post_trained"] else ""),
+        )
+    better = "higher" if measure == "accuracy" else "lower"
+    lines = [
+        [row["label"], number(row["value"]), percent(row["density"], 2), short(row["weights"]), str(row["draws"])]
+        for row in rows
+    ]
+    return Figure(
+        f"{measure[0].upper()}{measure[1:]} against density",
+        f"Each mark is a way to predict with the same fit: {better} is better, further left uses fewer weights. "
+        "Circles are single draws, squares average several, diamonds use means; filled marks come after post-training.",
+        chart.render(f"Test {measure} of every way to predict against the share of the weights it uses"),
+        ["way to predict", measure, "weights in use", "number of weights", "networks averaged"],
+        lines,
+        [(f"s{i % 8}", family) for i, family in enumerate(families)],
+    )
+
+
+def importance_chart(rows: Sequence[Mapping[str, Any]], before: float | None, effects: bool) -> Figure:
+    """Inputs by the share of drawn models that use them; `before` is that share before any data."""
+    shown = rows[:SHOWN_INPUTS]
+    height = 60 + 18 * len(shown)
+    parts = Chart(Axis(0, 1, "share of drawn models that use the input"), Axis(0, len(shown), ""), height=height)
+    parts.y.ticks = []
+    for place, row in enumerate(shown):
+        top = len(shown) - place
+        left, right, y0, y1 = parts.px(0), parts.px(row["share"]), parts.py(top - 0.15), parts.py(top - 0.85)
+        kind = "s0" if row["selected"] else "s7"
+        parts.parts.append(
+            str(
+                Markup('<rect class="bar {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+                    kind, left, y0, max(right - left, 0.5), y1 - y0
+                )
+            )
+            + str(
+                Markup('<text class="name" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                    left + 5, (y0 + y1) / 2 + 4, _cut(row["input"])
+                )
+            )
+        )
+    if before is not None:
+        parts.rule(x=before, kind="rule dashed")
+    left_out = (
+        f" The {SHOWN_INPUTS} highest of {len(rows)} are drawn; the table has all." if len(rows) > len(shown) else ""
+    )
+    yardstick = "; the dashed line is what the prior alone would give" if before is not None else ""
+    lines = [
+        [
+            row["input"],
+            percent(row["share"]),
+            *([number(row["effect"])] if effects else []),
+            "yes" if row["selected"] else "no",
+        ]
+        for row in rows
+    ]
+    return Figure(
+        "Which inputs matter",
+        f"A bar is how often a path leads from the input to an output, over drawn models{yardstick}.{left_out}",
+        parts.render("Share of drawn models that use each input"),
+        ["input", "share of drawn models", *(["mean effect"] if effects else []), "in the chosen model"],
+        lines,
+        [("s0", "in the chosen model"), ("s7", "not in it")],
+    )
+
+
+def alpha_chart(name: str, counts: Sequence[int]) -> Figure:
+    """How many weights of a layer have which inclusion probability."""
+    edges = [i / len(counts) for i in range(len(counts) + 1)]
+    chart = Chart(
+        Axis(0, 1, "inclusion probability alpha"), Axis(0.5, max(*counts, 1) * 1.5, "weights (log scale)", log=True)
+    )
+    for left, right, count in zip(edges, edges[1:], counts, strict=False):
+        chart.bar(left, right, max(count, 0.5), 0 if left >= 0.5 else 7, f"{count} weights from {left:g} to {right:g}")
+    chart.rule(x=0.5, kind="rule dashed")
+    return Figure(
+        f"Inclusion probabilities of {name}",
+        "Weights right of the dashed line make the median model; a fit that has settled has little in the middle.",
+        chart.render(f"Histogram of alpha in {name}"),
+        ["alpha from", "to", "weights"],
+        [[f"{a:g}", f"{b:g}", short(c)] for a, b, c in zip(edges, edges[1:], counts, strict=False)],
+    )
+
+
+def bound_chart(epochs: Mapping[str, Any]) -> Figure:
+    """Both terms of the bound over the epochs, per row of data."""
+    n = max(int(epochs.get("n") or 1), 1)
+    fit = [-v / n for v in epochs["log_likelihood"]]
+    kl = [v / n for v in epochs["kl"]]
+    at = [i + 1.0 for i in range(len(fit))]
+    log = min([*fit, *kl]) > 0
+    chart = Chart(
+        Axis(1, max(len(fit), 2), "epoch"),
+        Axis(min([*fit, *kl]) * (0.8 if log else 1), max([*fit, *kl]) * 1.2, "nats a row", log=log),
+    )
+    for colour, values in enumerate((fit, kl)):
+        chart.line(*thin(at, values), colour)
+    weight = epochs.get("kl_weight") or [1.0] * len(fit)
+    lines = [[str(i + 1), number(fit[i]), number(kl[i]), number(weight[i], 3)] for i in range(len(fit))]
+    return Figure(
+        "The two terms of the bound",
+        "Training lowers the sum: the first line is how badly the data are explained, the second what the model costs. "
+        "Both should be level at the end.",
+        chart.render("Negative log-likelihood and divergence over the epochs"),
+        ["epoch", "-log-likelihood a row", "KL a row", "weight of the KL"],
+        lines,
+        [("s0", "-log-likelihood"), ("s1", "KL from the prior")],
+    )
+
+
+def density_chart(epochs: Mapping[str, Any]) -> Figure:
+    """Densities and how far alpha has come, over the epochs."""
+    names = [("density_median", "weights in the median model"), ("density_expected", "mean alpha")]
+    names += [("alpha_moving", "alpha still moving"), ("alpha_at_prior", "alpha at rest at the prior")]
+    found = [(text, [float(v) for v in epochs[key]]) for key, text in names if epochs.get(key)]
+    count = len(found[0][1])
+    chart = Chart(Axis(1, max(count, 2), "epoch"), Axis(0, 1, "share of the weights"))
+    for colour, (_, values) in enumerate(found):
+        chart.line(*thin([i + 1.0 for i in range(count)], values), colour)
+    return Figure(
+        "Density and convergence of alpha",
+        "The share of weights in the model falls until alpha has decided; where many still move at the end, more "
+        "epochs may change which weights are chosen.",
+        chart.render("Density and convergence of the inclusion probabilities over the epochs"),
+        ["epoch", *(text for text, _ in found)],
+        [[str(i + 1), *(percent(values[i]) for _, values in found)] for i in range(count)],
+        [(f"s{i}", text) for i, (text, _) in enumerate(found)],
+    )
+
+
+def reliability_chart(bins: Sequence[Mapping[str, float]], error: float) -> Figure:
+    """bins: dicts with `low`, `high`, `rows`, `confidence`, `accuracy`; empty bins are left out."""
+    chart = Chart(Axis(0, 1, "largest averaged probability"), Axis(0, 1, "share that is right"))
+    most = max(b["rows"] for b in bins)
+    chart.diagonal()
+    for b in bins:
+        said = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
+        chart.bar(b["low"], b["high"], 0.25 * b["rows"] / most, 7, said)
+    for b in bins:
+        said = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
+        chart.point(b["confidence"], b["accuracy"], 0, said)
+    return Figure(
+        "Is its confidence honest?",
+        f"Dots on the dashed line mean that of the rows it is 80% sure of, 80% are right; below it is over-confident. "
+        f"Bars show where the rows are. The mean gap (calibration error) is {number(error, 3)}.",
+        chart.render("Reliability diagram: accuracy against confidence"),
+        ["confidence from", "to", "rows", "mean confidence", "share right"],
+        [
+            [
+                f"{b['low']:.2f}",
+                f"{b['high']:.2f}",
+                f"{b['rows']:.0f}",
+                f"{b['confidence']:.4f}",
+                f"{b['accuracy']:.4f}",
+            ]
+            for b in bins
+        ],
+    )
+
+
+def risk_chart(coverage: Sequence[float], risk: Sequence[float], table: Sequence[Sequence[str]], area: float) -> Figure:
+    """Error among the decided against the share decided; the page's script moves a mark along it."""
+    chart = Chart(
+        Axis(0, 1, "share of the rows decided"), Axis(0, max(*risk, 0.01) * 1.1, "share of those that is wrong")
+    )
+    chart.line(*thin(coverage, risk), 0)
+    chart.rule(x=1.0, kind="rule marker", name="risk-mark")
+    return Figure(
+        "Doubt as a dial",
+        f"Rows are decided from the surest down: the further right, the more are decided and the more of those are "
+        f"wrong (area under the line {number(area, 3)}). The slider sets how sure it has to be.",
+        chart.render("Risk-coverage curve"),
+        ["threshold", "rows decided", "share decided", "accuracy among them"],
+        table,
+    )
+
+
+def coverage_chart(levels: Sequence[tuple[float, float, float]]) -> Figure:
+    """(level, share of the observations inside, mean width) of the predictive intervals of a number."""
+    chart = Chart(Axis(0, 1, "level of the interval"), Axis(0, 1, "share of observations inside"))
+    chart.diagonal()
+    for level, inside, _ in levels:
+        chart.point(level, inside, 0, f"{level:.0%} intervals hold {inside:.1%}")
+    return Figure(
+        "Do its intervals hold what they promise?",
+        "Dots on the dashed line mean that 95% intervals hold 95% of new observations; below it they are too narrow.",
+        chart.render("Coverage of predictive intervals against their level"),
+        ["level", "share inside", "mean width"],
+        [[f"{level:.0%}", percent(inside), number(width)] for level, inside, width in levels],
+    )
+
+
+def entropy_chart(curves: Mapping[str, Sequence[float]], classes: int, said: str = "") -> Figure:
+    """Share of the rows whose entropy is at most x: quantiles at equal steps, one line a data set or run."""
+    top = max(math.log(max(classes, 2)), *(max(values) for values in curves.values()))
+    chart = Chart(Axis(0, top * 1.02, "entropy of the averaged probabilities, nats"), Axis(0, 1, "share of the rows"))
+    for colour, values in enumerate(curves.values()):
+        chart.line(list(values), [i / max(len(values) - 1, 1) for i in range(len(values))], colour)
+    chart.rule(x=math.log(max(classes, 2)), kind="rule dashed")
+    steps = [0.05, 0.25, 0.5, 0.75, 0.95]
+    lines = [
+        [name, *(number(values[round(s * (len(values) - 1))], 3) for s in steps)] for name, values in curves.items()
+    ]
+    return Figure(
+        "Does it notice what it was not made for?",
+        f"The further right a line, the more doubt; rows from elsewhere should lie right of those from home, near the "
+        f"dashed line of knowing nothing.{said}",
+        chart.render("Entropy of predictions at home and for foreign rows"),
+        ["rows", *(f"{s:.0%} below" for s in steps)],
+        lines,
+        [(f"s{i % 8}", name) for i, name in enumerate(curves)],
+    )
+
+
+def lines_chart(
+    title: str, how: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], x: Axis, y: Axis
+) -> Figure:
+    """Any set of lines with names."""
+    chart = Chart(x, y)
+    for colour, (at, values) in enumerate(curves.values()):
+        chart.line(*thin(list(at), list(values)), colour)
+    lines = [
+        [name, number(a), number(b)] for name, (at, values) in curves.items() for a, b in zip(at, values, strict=True)
+    ]
+    legend = [(f"s{i % 8}", name) for i, name in enumerate(curves)]
+    return Figure(title, how, chart.render(title), ["line", x.label, y.label], lines, legend)
+
+
+def named(figure: Figure, label: str) -> Figure:
+    """The same figure, of one run among several."""
+    return replace(figure, title=f"{figure.title}: {label}")
+
+
+def thin(xs: Sequence[float], ys: Sequence[float], most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
+    """At most so many points of a line, the first and last among them.
+
+    >>> thin([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 3)
+    ([1, 3, 5], [1, 3, 5])
+    """
+    if len(xs) <= most:
+        return list(xs), list(ys)
+    places = [round(i * (len(xs) - 1) / (most - 1)) for i in range(most)]
+    return [xs[i] for i in places], [ys[i] for i in places]
+
+
+def share_ticks(least: float) -> list[tuple[float, str]]:
+    """Ticks of a density axis as per cent."""
+    low = math.floor(math.log10(least / 1.6))
+    return [(10.0**e, f"{100 * 10.0**e:g}%") for e in range(low, 1)]
+
+
+def _cut(text: str, most: int = 46) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

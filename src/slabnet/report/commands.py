@@ -1,0 +1,71 @@
+"""`slabnet report`: the page from the command line. Loads torch only where a model is to be read."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slabnet.checks import check_choice, refuse
+from slabnet.config import DATA_SETS
+from slabnet.files import check_writable
+
+commands = typer.Typer()
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write a page about the result, as r.html.")]
+
+
+def check_report(where: str, path: Path | None) -> None:
+    """Refuse a page that could not be written, before there is any work."""
+    if path is not None:
+        check_writable(where, path)
+
+
+def write_model_report(model: Path, path: Path | None) -> None:
+    """Write the page of a model that was just fitted, if one was asked for."""
+    if path is not None:
+        from slabnet.report.write import report_file
+
+        report_file(model, path)
+
+
+def write_runs_report(folder: Path, path: Path | None) -> None:
+    """Write the page of runs that are just done, if one was asked for."""
+    if path is not None:
+        from slabnet.report.runs import report_runs
+
+        report_runs(folder, path)
+
+
+@commands.command(
+    help="Write one HTML page about a model, or about a folder of runs, that opens anywhere and asks no network.",
+    epilog="Example: slabnet report digits.slab --out report.html",
+)
+def report(
+    what: Annotated[Path, typer.Argument(metavar="MODEL|RUNS", help="A .slab file, or a folder of records.")],
+    out: Annotated[Path, typer.Option(help="Where to write the page.")],
+    data: Annotated[str | None, typer.Option(help="Test rows to judge a model by; those of its own data.")] = None,
+    foreign: Annotated[str | None, typer.Option(help="A data set the model was not made for.")] = None,
+    no_rows: Annotated[bool, typer.Option("--no-rows", help="Leave out every raw row of the data.")] = False,
+    json: Json = False,
+) -> None:
+    if not what.exists():
+        refuse("report", "MODEL|RUNS", "a file or folder that exists", str(what))
+    check_writable("report", out)
+    for option, name in (("--data", data), ("--foreign", foreign)):
+        if name is not None and what.is_dir():
+            refuse("report", option, "left out for a folder of runs", name)
+        if name is not None:
+            check_choice("report", option, name, DATA_SETS)
+    if what.is_dir():
+        write_runs_report(what, out)
+    else:
+        from slabnet.report.write import report_file
+
+        report_file(what, out, data, foreign, no_rows)
+    size = out.stat().st_size
+    print(json_module.dumps({"report": str(out), "bytes": size}) if json else f"Written: {out} ({size / 1e6:.1f} MB)")

@@ -1,0 +1,264 @@
+"""The numbers behind the page of one model, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from slabnet.checks import ArgumentError
+from slabnet.draws import exact, fixed
+from slabnet.experiments.rows import DOUBT, plain_row, spike_slab_rows
+from slabnet.importance import input_effects, input_reach, prior_reach
+from slabnet.layers import SlabLayer
+from slabnet.metrics import accuracy, interval_coverage, rmse
+from slabnet.predict import predict
+from slabnet.records import Prediction, Selection
+from slabnet.report.subject import Subject
+from slabnet.scopes import Draw, drawable_layers, mean
+from slabnet.select import slab_layers, threshold_model
+
+DRAWS = 100
+WAYS_DRAWS = 10
+EFFECT_ROWS, EFFECT_DRAWS = 200, 10
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+BINS = 20
+PLAIN = ("deterministic", "ensemble")  # weights without a posterior
+FAMILIES = {
+    "SIM": "structure and weights drawn",
+    "ALL": "every weight",
+    "MED": "the median model",
+    "PRN": "the pruned model",
+}
+WAY_NAMES = {
+    ("SIM", "SIM", False): "a single draw of structure and weights",
+    ("SIM", "SIM", True): "draws of structure and weights, averaged",
+    ("ALL", "EXP", False): "the posterior mean of every weight",
+    ("ALL", "SIM", False): "a single draw of every weight",
+    ("ALL", "SIM", True): "draws of every weight, averaged",
+    ("MED", "SIM", False): "a single draw of the median model",
+    ("MED", "SIM", True): "draws of the median model, averaged",
+    ("MED", "EXP", False): "the median model at its means",
+    ("PRN", "SIM", False): "a single draw of the pruned model",
+    ("PRN", "SIM", True): "draws of the pruned model, averaged",
+    ("PRN", "EXP", False): "the pruned model at its means",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A subject, and what is found by looking at it."""
+
+    subject: Subject
+    seed: int = 0
+
+    @property
+    def net(self) -> nn.Module:
+        return self.subject.net
+
+    @cached_property
+    def layers(self) -> dict[str, SlabLayer]:
+        """Layers whose weights have a posterior."""
+        return {name: part for name, part in drawable_layers(self.net).items() if isinstance(part, SlabLayer)}
+
+    @cached_property
+    def selects(self) -> bool:
+        """Whether weights have inclusion probabilities."""
+        return bool(self.layers) and all(layer.blocks()[0].omega is not None for layer in self.layers.values())
+
+    @cached_property
+    def chosen(self) -> Selection | None:
+        """The model that was chosen, or the median model; None where nothing can be chosen."""
+        if self.subject.selection is not None:
+            return self.subject.selection
+        return threshold_model(self.net, rule="median") if self.selects else None
+
+    @cached_property
+    def draw(self) -> Draw:
+        """What a prediction averages over: the weights of the chosen model, or all there is."""
+        if self.chosen is not None and self.chosen.feasible is not False:
+            return fixed(self.chosen.masks, exact)
+        return exact
+
+    @property
+    def model_name(self) -> str:
+        """The model that predicts, in words."""
+        if self.draw is exact:
+            return "the whole network"
+        assert self.chosen is not None
+        return f"the {self.chosen.rule} model"
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """The test rows, averaged over draws; a yes-or-no response as two classes."""
+        if self.subject.test is None:
+            return None
+        return self.predict(self.subject.test[0])
+
+    def predict(self, x: Tensor) -> Prediction:
+        levels = LEVELS if self.subject.kind == "gaussian" else ()
+        return as_classes(predict(self.net, x, DRAWS, draw=self.draw, intervals=levels, seed=self.seed))
+
+    @property
+    def truth(self) -> Tensor:
+        assert self.subject.test is not None
+        return self.subject.test[1]
+
+    @cached_property
+    def ways(self) -> list[dict[str, Any]]:
+        """Every way to predict: its name, how good it is, and the share of the weights it uses."""
+        subject = self.subject
+        if subject.rows is not None:
+            return [_way(row, "accuracy") for row in subject.rows]
+        if subject.test is None:
+            return []
+        post = subject.selection is not None
+        if subject.kind == "categorical":
+            if self.chosen is not None:
+                options: dict[str, Any] = {"post_trained": post, "draws": WAYS_DRAWS, "seed": self.seed}
+                rows = spike_slab_rows(subject.method, self.net, self.net, self.chosen, subject.test, **options)
+                rows = rows[3:] if post else rows  # the other weights were not trained with it
+            else:
+                rows = [plain_row(subject.method, self.net, subject.test, seed=self.seed)]
+                if drawable_layers(self.net):
+                    rows.insert(0, plain_row(subject.method, self.net, subject.test, draws=WAYS_DRAWS, seed=self.seed))
+            return [_way(row.to_dict(), "accuracy") for row in rows]
+        return [self._other_way(*way, post) for way in self._kinds(post)]
+
+    def _kinds(self, post: bool) -> list[tuple[str, str, Draw, int]]:
+        found: list[tuple[str, str, Draw, int]] = []
+        if not post:
+            gamma = "SIM" if self.selects else "ALL"
+            found += [(gamma, "SIM", exact, 1), (gamma, "SIM", exact, WAYS_DRAWS)] if self.layers else []
+            found += [("ALL", "EXP", mean, 1)]
+        if self.chosen is not None:
+            drawn = fixed(self.chosen.masks, exact)
+            found += [("MED", "SIM", drawn, 1), ("MED", "SIM", drawn, WAYS_DRAWS)]
+            found += [("MED", "EXP", fixed(self.chosen.masks), 1)]
+        return found
+
+    def _other_way(self, gamma: str, beta: str, draw: Draw, draws: int, post: bool) -> dict[str, Any]:
+        """The same for a number (its RMSE, in the response's own unit) or for yes and no."""
+        assert self.subject.test is not None
+        x, y = self.subject.test
+        found = predict(self.net, x, draws, draw=draw, seed=self.seed)
+        value = rmse(found, y) * self.unit if found.kind == "gaussian" else accuracy(found, y)
+        row = {"gamma": gamma, "beta": beta, "draws": found.draws, "post_trained": post, "value": value}
+        return _way(row | {"density_used": found.density_used, "weights": found.used_weights}, "value")
+
+    @property
+    def unit(self) -> float:
+        """One standard deviation of the response, in its own unit."""
+        return 1.0 if self.subject.scale_y is None else float(self.subject.scale_y.scale.reshape(-1)[0])
+
+    @property
+    def measure(self) -> str:
+        return "RMSE" if self.subject.kind == "gaussian" else "accuracy"
+
+    @cached_property
+    def score(self) -> float | None:
+        """How good the averaged prediction is on the test rows."""
+        if self.prediction is None:
+            return None
+        if self.prediction.kind == "gaussian":
+            return rmse(self.prediction, self.truth) * self.unit
+        return accuracy(self.prediction, self.truth)
+
+    @cached_property
+    def reach(self) -> NDArray[np.float64] | None:
+        """For each input, the share of drawn models in which it reaches an output."""
+        if not self.selects:
+            return None
+        try:
+            return input_reach(self.net, DRAWS, seed=self.seed).cpu().numpy()
+        except ArgumentError:  # not a chain: paths are not known
+            return None
+
+    @cached_property
+    def reach_before(self) -> float | None:
+        return None if self.reach is None else prior_reach(self.net, 20, seed=self.seed)
+
+    @cached_property
+    def effects(self) -> NDArray[np.float64] | None:
+        """How far the response moves per unit of each input, averaged over outputs, drawn models and rows."""
+        if self.subject.test is None or not self.layers:
+            return None
+        x = self.subject.test[0]
+        some = x[:: max(1, len(x) // EFFECT_ROWS)][:EFFECT_ROWS]
+        slopes = input_effects(self.net, some, EFFECT_DRAWS, draw=self.draw, seed=self.seed)
+        return slopes.mean(0).flatten().double().cpu().numpy()
+
+    @cached_property
+    def histograms(self) -> dict[str, list[int]]:
+        """Inclusion probabilities of each layer, counted in bins."""
+        if not self.selects:
+            return {}
+        with torch.no_grad():
+            alphas = {name: layer.alpha.detach().double().cpu() for name, layer in self.layers.items()}
+        return {name: torch.histc(alpha, BINS, 0.0, 1.0).long().tolist() for name, alpha in alphas.items()}
+
+    @cached_property
+    def pixel_alpha(self) -> NDArray[np.float64] | None:
+        """The largest inclusion probability of a weight that reads each input."""
+        if not self.selects:
+            return None
+        first = next(iter(slab_layers(self.net).values()))
+        alpha = first.alpha.detach()
+        return alpha.amax(0).double().cpu().numpy() if alpha.ndim == 2 else None
+
+    def intervals(self) -> list[tuple[float, float, float]]:
+        """Level, share of the observations inside, mean width: of a number's predictive intervals."""
+        assert self.prediction is not None
+        found = [(level, interval_coverage(self.prediction, self.truth, level)) for level in LEVELS]
+        return [(level, part.coverage, part.width * self.unit) for level, part in found]
+
+
+def as_classes(prediction: Prediction) -> Prediction:
+    """One yes-or-no output as a prediction of two classes; anything else as it is."""
+    if prediction.kind != "bernoulli" or prediction.mean.shape[-1] != 1:
+        return prediction
+    assert prediction.votes is not None
+    yes, votes = prediction.mean, prediction.votes
+    parts = {name: getattr(prediction, name).reshape(-1) for name in ("total", "aleatoric", "epistemic")}
+    both = torch.cat([1 - yes, yes], -1)
+    return replace(
+        prediction, kind="categorical", mean=both, votes=torch.cat([prediction.draws - votes, votes], -1), **parts
+    )
+
+
+def doubt_table(prediction: Prediction, truth: Tensor, thresholds: Sequence[float]) -> list[list[str]]:
+    """Rows decided, their share and accuracy, at each threshold."""
+    lines = []
+    for threshold in thresholds:
+        decided = prediction.decided(threshold)
+        right = (prediction.labels == truth.reshape(-1))[decided]
+        accurate = f"{float(right.double().mean()):.4f}" if len(right) else "–"
+        lines.append([f"{threshold:g}", str(len(right)), f"{len(right) / len(decided):.4f}", accurate])
+    return lines
+
+
+def _way(row: Mapping[str, Any], key: str) -> dict[str, Any]:
+    averaged = row["draws"] > 1
+    name = WAY_NAMES.get((row["gamma"], row["beta"], averaged), f"{row['gamma']}, {row['beta']}")
+    other = row.get("method", "lbbnn")
+    plain = f"{other}: " if other in PLAIN else ""
+    post = ", post-trained" if row["post_trained"] else ""
+    return {
+        "label": f"{plain}{name}{post}",
+        "family": other if other in PLAIN else FAMILIES.get(row["gamma"], row["gamma"]),
+        "means": row["beta"] == "EXP",
+        "value": float(row[key]),
+        "density": float(row["density_used"]),
+        "weights": int(row["weights"]),
+        "draws": int(row["draws"]),
+        "post_trained": bool(row["post_trained"]),
+    }
+
+
+__all__ = ["DOUBT", "DRAWS", "Measured", "as_classes", "doubt_table"]

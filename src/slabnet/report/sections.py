@@ -1,0 +1,288 @@
+"""The sections of a model's page, in the order in which one comes to trust it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from slabnet.metrics import calibration_error, out_of_domain, reliability, risk_coverage
+from slabnet.paths import chain_of
+from slabnet.report import charts, pictures
+from slabnet.report.alive import pack_network, typed_array, why_absent
+from slabnet.report.cases import doubtful_cases, wrong_cases
+from slabnet.report.measure import DOUBT, DRAWS, Measured, doubt_table
+from slabnet.report.parts import Section
+from slabnet.report.subject import versions
+from slabnet.report.svg import number, percent, short
+
+THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995, 0.999)
+
+
+def model_sections(measured: Measured, no_rows: bool) -> tuple[list[Section], dict[str, Any]]:
+    """The sections of the page, and the numbers its script runs on."""
+    data: dict[str, Any] = {}
+    found = [
+        _summary(measured),
+        _live(measured, no_rows, data),
+        _ways(measured),
+        _inputs(measured),
+        _network(measured),
+        _alphas(measured),
+        _training(measured),
+        _trust(measured, data),
+        _cases(measured, no_rows),
+        _foreign(measured),
+        _settings(measured),
+    ]
+    return [section for section in found if section is not None], data
+
+
+def _summary(measured: Measured) -> Section:
+    subject, chosen = measured.subject, measured.chosen
+    total = chosen.total if chosen is not None else None
+    rows = "" if measured.subject.epochs is None else f"{short(measured.subject.epochs['n'])} rows of "
+    size = (
+        ""
+        if chosen is None or total is None
+        else (
+            f"; the {chosen.rule} model keeps {short(chosen.weights)} of its"
+            f" {short(total.weights)} weights ({percent(total.median, 2)})"
+        )
+    )
+    what = f" to predict {subject.target}" if subject.target else ""
+    first = f"A network ({subject.method}) was fitted to {rows}{subject.title}{what}{size}."
+    return Section("summary", "What was fitted, and how good it is", [first, _how_good(measured), *subject.notes])
+
+
+def _how_good(measured: Measured) -> str:
+    if measured.prediction is None or measured.score is None:
+        return "How good it is on new rows is not known here: no test rows were given (--data)."
+    count, prediction = len(measured.truth), measured.prediction
+    averaged = f"Averaged over {prediction.draws} draws of {measured.model_name}"
+    if prediction.kind == "gaussian":
+        level, inside, _ = next(part for part in measured.intervals() if part[0] == DOUBT)
+        said = f"{averaged}, its error (RMSE) is {number(measured.score)} on {short(count)} test rows"
+        return f"{said}, and its {level:.0%} intervals hold {percent(inside)} of them."
+    said = f"{averaged}, it is right for {percent(measured.score, 2)} of {short(count)} test rows"
+    if prediction.kind != "categorical":
+        return f"{said}."
+    decided = prediction.decided(DOUBT)
+    right = (prediction.labels == measured.truth.reshape(-1))[decided]
+    if not len(right):
+        return f"{said}; none of them reaches the {DOUBT} it takes to decide without doubt."
+    share = percent(len(right) / count)
+    good = percent(float(right.double().mean()), 2)
+    return f"{said}; it decides {share} of them without doubt (above {DOUBT}), of which {good} are right."
+
+
+def _live(measured: Measured, no_rows: bool, data: dict[str, Any]) -> Section:
+    why = why_absent(measured)
+    if why is not None:
+        return Section("live", "The network, alive", [why])
+    packed = data["network"] = pack_network(measured, rows=not no_rows)
+    kind = f"live-{packed['kind']}"
+    pick = ", or pick a test image" if packed.get("images") else ""
+    what = f"Draw an image{pick}" if kind == "live-image" else "Move the inputs"
+    text = f"{what}: {DRAWS} networks, drawn from what is left after selection, answer in this page. Nothing leaves it."
+    return Section(
+        "live", "The network, alive", [text], kind=kind, more={"network": packed, "picks": _picks(measured, packed)}
+    )
+
+
+def _picks(measured: Measured, packed: dict[str, Any]) -> list[Any]:
+    """Test images as pictures, for the buttons that pick one."""
+    if not packed.get("images"):
+        return []
+    assert measured.subject.test is not None
+    shape = measured.subject.image_shape
+    assert shape is not None
+    tiles = [pictures.grey(row.reshape(shape).numpy()) for row in measured.subject.test[0][: len(packed["images"])]]
+    return [pictures.image_tag(tile, "") for tile in tiles]
+
+
+def _ways(measured: Measured) -> Section | None:
+    if not measured.ways:
+        return None
+    return Section("ways", "Every way to predict", figures=[charts.ways_chart(measured.ways, measured.measure)])
+
+
+def _inputs(measured: Measured) -> Section | None:
+    reach, shape = measured.reach, measured.subject.image_shape
+    if reach is None:
+        return None
+    if shape is not None and len(reach) == shape[0] * shape[1]:
+        return Section(
+            "inputs",
+            "Which inputs matter",
+            figures=[pictures.input_map(reach, measured.pixel_alpha, shape, measured.reach_before)],
+        )
+    effects, names = measured.effects, measured.subject.inputs
+    inside = (
+        set()
+        if measured.chosen is None or measured.chosen.inputs is None
+        else set(measured.chosen.inputs.nonzero().flatten().tolist())
+    )
+    order = sorted(range(len(reach)), key=lambda i: (-reach[i], -(0 if effects is None else effects[i]), i))
+    with_effects = effects is not None and len(effects) == len(reach)
+    rows = [
+        {"input": names[i] if i < len(names) else f"channel {i}", "share": float(reach[i]), "selected": i in inside}
+        | (
+            {"effect": float(effects[i]) * measured.unit}
+            if effects is not None and with_effects
+            else {"effect": math.nan}
+        )
+        for i in order
+    ]
+    return Section(
+        "inputs", "Which inputs matter", figures=[charts.importance_chart(rows, measured.reach_before, with_effects)]
+    )
+
+
+def _network(measured: Measured) -> Section | None:
+    chosen, chain = measured.chosen, chain_of(measured.net)
+    if chosen is None or chosen.active is None or chain is None or not chosen.feasible:
+        return None
+    parts = [
+        (name, layer.weight.mu.detach().cpu(), layer.alpha.detach().cpu(), chosen.active[name].cpu())
+        for name, layer in chain
+    ]
+    flat = all(mu.ndim == 2 for _, mu, _, _ in parts)
+    if flat and sum(int(inside.sum()) for *_, inside in parts) <= pictures.MOST_EDGES:
+        edges = [
+            (index, source, target, float(mu[target, source]), float(alpha[target, source]))
+            for index, (_, mu, alpha, inside) in enumerate(parts)
+            for target, source in inside.nonzero().tolist()
+        ]
+        sizes = [parts[0][1].shape[1], *(mu.shape[0] for _, mu, _, _ in parts)]
+        figure = pictures.network_picture(edges, sizes, _unit_names(measured, sizes))
+    else:
+        figure = pictures.matrix_picture(
+            [(n, mu.flatten(1).numpy(), inside.flatten(1).numpy()) for n, mu, _, inside in parts]
+        )
+    text = [f"No input reaches the outputs {', '.join(map(str, chosen.unreachable))}."] if chosen.unreachable else []
+    return Section("network", "The network", text, [figure])
+
+
+def _unit_names(measured: Measured, sizes: Sequence[int]) -> dict[tuple[int, int], str]:
+    subject = measured.subject
+    if subject.image_shape is not None:
+        width = subject.image_shape[1]
+        names = {(0, i): f"{i // width},{i % width}" for i in range(sizes[0])}
+    else:
+        names = {(0, i): name for i, name in enumerate(subject.inputs[: sizes[0]])}
+    last = len(sizes) - 1
+    if subject.kind == "categorical":
+        return names | {(last, i): name for i, name in enumerate(subject.classes(sizes[-1]))}
+    return names | {(last, i): subject.target or f"output {i}" for i in range(sizes[-1])}
+
+
+def _alphas(measured: Measured) -> Section | None:
+    figures = [charts.alpha_chart(f"layer {i + 1}", counts) for i, counts in enumerate(measured.histograms.values())]
+    return Section("alpha", "How sure it is of its structure", figures=figures) if figures else None
+
+
+def _training(measured: Measured) -> Section | None:
+    epochs = measured.subject.epochs
+    if not epochs or not epochs.get("kl"):
+        return None
+    figures = [charts.bound_chart(epochs)]
+    figures += [charts.density_chart(epochs)] if measured.selects else []
+    tempered = [f"The KL ended with weight {number(epochs['kl_weight'][-1])}: this is a tempered posterior."]
+    return Section("training", "How it was trained", tempered if epochs.get("tempered") else [], figures)
+
+
+def _trust(measured: Measured, data: dict[str, Any]) -> Section | None:
+    prediction = measured.prediction
+    if prediction is None:
+        return None
+    if prediction.kind == "gaussian":
+        return Section("trust", "Can it be trusted?", figures=[charts.coverage_chart(measured.intervals())])
+    if prediction.kind != "categorical":
+        return None
+    truth = measured.truth.reshape(-1)
+    bins = [part._asdict() for part in reliability(prediction, truth)]
+    curve = risk_coverage(prediction, truth)
+    order = prediction.confidence.argsort(descending=True, stable=True)  # sorted: no row can be told by its place
+    data["doubt"] = {
+        "confidence": typed_array(prediction.confidence[order], "<f4"),
+        "right": "".join("1" if r else "0" for r in (prediction.labels == truth)[order].tolist()),
+        "threshold": DOUBT,
+    }
+    figures = [
+        charts.reliability_chart(bins, calibration_error(prediction, truth)),
+        charts.risk_chart(
+            curve.coverage.tolist(), curve.risk.tolist(), doubt_table(prediction, truth, THRESHOLDS), curve.area
+        ),
+    ]
+    start = doubt_table(prediction, truth, [DOUBT])[0]
+    return Section(
+        "trust",
+        "Can it be trusted?",
+        figures=figures,
+        kind="doubt",
+        more={"start": start, "threshold": DOUBT, "rows": len(truth)},
+    )
+
+
+def _cases(measured: Measured, no_rows: bool) -> Section | None:
+    if measured.prediction is None or measured.prediction.kind == "bernoulli":
+        return None
+    if no_rows:
+        return Section("cases", "Single cases", ["Left out: this page was made without raw rows (--no-rows)."])
+    groups = [("Most doubtful", doubtful_cases(measured)), ("Wrong, the surest first", wrong_cases(measured))]
+    if measured.prediction.kind == "gaussian":
+        groups = [("Least sure", groups[0][1]), ("Furthest off", groups[1][1])]
+        text = f"The bar is the {DOUBT:.0%} interval, the tick the prediction, the ring what was observed."
+    else:
+        text = (
+            f"Bars are the votes of {measured.prediction.draws} draws for each class, ticks the averaged "
+            "probabilities. Green is the truth, red a wrong prediction."
+        )
+    return Section(
+        "cases", "Single cases", [text], kind="cases", cases=[(title, list(found)) for title, found in groups]
+    )
+
+
+def _foreign(measured: Measured) -> Section | None:
+    given, home = measured.subject.foreign, measured.prediction
+    if given is None or home is None or home.kind != "categorical":
+        return None
+    name, x = given
+    abroad = measured.predict(x)
+    levels = torch.linspace(0, 1, 101, dtype=torch.float64)
+    curves = {
+        title: torch.quantile(p.entropy.double(), levels).tolist()
+        for title, p in ((measured.subject.title, home), (name, abroad))
+    }
+    told = out_of_domain(home, abroad)
+    figure = charts.entropy_chart(
+        curves, home.mean.shape[1], f" By entropy the two are told apart with an AUROC of {told.auroc:.3f}."
+    )
+    return Section("foreign", "Rows from elsewhere", figures=[figure])
+
+
+def _settings(measured: Measured) -> Section:
+    subject = measured.subject
+    facts = [
+        ("method", subject.method),
+        *(((("fitted with slabnet"), subject.fitted_with),) if subject.fitted_with else ()),
+    ]
+    facts += [("seed", str(subject.seed))] if subject.seed is not None else []
+    facts += [(f"page made with {name}", value) for name, value in versions().items()]
+    code = [("To repeat it", subject.command)] if subject.command else []
+    lines = list(_flat(subject.settings))
+    text = "\n".join(f"{name} = {value}" for name, value in lines)
+    code += [("Settings", text)] if text else []
+    return Section("settings", "How to repeat it", facts=facts, code=code)
+
+
+def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as dotted names."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value)

@@ -1,0 +1,180 @@
+"""What a report is about: a network with its test rows, and what is known of its fit."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from slabnet.attach import likelihood_of
+from slabnet.checks import refuse
+from slabnet.config import DATA_SETS, Recipe
+from slabnet.data import Split, load
+from slabnet.data.fetch import NoData
+from slabnet.networks import Network
+from slabnet.records import Selection
+from slabnet.store import load as load_model
+from slabnet.store import load_selection, read_header
+from slabnet.version import __version__
+
+Rows = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a column was standardised before the network saw it: (value - centre) / scale."""
+
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    def undo(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(values * self.scale + self.centre, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that a page is made from.
+
+    selection: the model that was chosen and post-trained; without it the median model of `net` is taken.
+    rows: the ways to predict, as `experiments.rows` gives them; computed from `test` where they are not known.
+    epochs: the fit's history in columns (`History.columns`).
+    scale_x, scale_y: to show inputs and response as the user knows them.
+    foreign: (name, x) of rows the model was not made for.
+    """
+
+    net: nn.Module
+    title: str
+    test: Rows | None = None
+    data: str | None = None
+    selection: Selection | None = None
+    rows: Sequence[Mapping[str, Any]] | None = None
+    epochs: Mapping[str, Any] | None = None
+    input_names: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
+    target: str | None = None
+    image_shape: tuple[int, int] | None = None
+    scale_x: Scale | None = None
+    scale_y: Scale | None = None
+    foreign: tuple[str, Tensor] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    command: str | None = None
+    fitted_with: str | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def kind(self) -> str:
+        return likelihood_of(self.net).name
+
+    @property
+    def method(self) -> str:
+        return self.net.method.name if isinstance(self.net, Network) else type(self.net).__name__
+
+    @property
+    def inputs(self) -> list[str]:
+        """A name for each input of a table, as far as they are known."""
+        if self.input_names is not None:
+            return [str(name) for name in self.input_names]
+        count = int(np.prod(self.net.row_shape)) if isinstance(self.net, Network) else 0
+        return [f"input {i}" for i in range(count)]
+
+    def classes(self, count: int) -> list[str]:
+        return [str(i) for i in range(count)] if self.class_names is None else [str(name) for name in self.class_names]
+
+
+def versions() -> dict[str, str]:
+    """What the page was made with."""
+    return {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def subject_from_file(model: Path, data: str | None = None, foreign: str | None = None) -> Subject:
+    """Read a model file, and the test rows of the data set it was fitted to, or of `data`."""
+    header = read_header(model)
+    net = load_model(model)
+    assert isinstance(net, Network)
+    about = header["about"]
+    name, notes = data, []
+    if name is None and about.get("data") in DATA_SETS:
+        name = about["data"]
+    split: Split | None = None
+    if name is not None:
+        if name not in DATA_SETS:
+            refuse("report", "--data", f"one of {', '.join(DATA_SETS)}", name)
+        try:
+            split = load(name)
+        except NoData as error:
+            if data is not None:
+                raise
+            notes.append(f"The test rows of {name} are not here, so what needs them is left out ({error}).")
+    if split is not None and (net.row_shape != (split.inputs,) or net.outputs != split.classes):
+        made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
+        refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
+    elsewhere = _foreign(foreign, net)
+    recipe = about.get("recipe")
+    kept = about.get("estimator") or {}
+    same = data is None or data == about.get("data")
+    return Subject(
+        net=net,
+        title=f"{name or about.get('data') or model.stem}",
+        test=None if split is None else split.test,
+        data=name,
+        selection=None if header.get("rule") is None else load_selection(model, net),
+        rows=about.get("rows") if same else None,
+        epochs=about.get("epochs"),
+        input_names=about.get("input_names"),
+        class_names=kept.get("classes"),
+        target=about.get("target"),
+        image_shape=None if split is None else split.image_shape,
+        scale_x=_scale(kept.get("scaling_x")),
+        scale_y=_scale(kept.get("scaling_y")),
+        foreign=elsewhere,
+        settings=recipe or about.get("config") or {"network": net.spec},
+        seed=about.get("seed", (recipe or {}).get("train", {}).get("seed")),
+        command=about.get("command") or _command(about, model),
+        fitted_with=header["version"],
+        notes=notes,
+    )
+
+
+def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
+    if name is None:
+        return None
+    if name not in DATA_SETS:
+        refuse("report", "--foreign", f"one of {', '.join(DATA_SETS)}", name)
+    x = load(name).test[0]
+    if net.row_shape != (x.shape[1],):
+        refuse(
+            "report", "--foreign", f"rows of {net.row_shape} numbers, as the model reads", f"{name} with {x.shape[1]}"
+        )
+    return name, x
+
+
+def _scale(kept: Mapping[str, Any] | None) -> Scale | None:
+    return None if kept is None else Scale(np.asarray(kept["centre"], float), np.asarray(kept["scale"], float))
+
+
+def _command(about: Mapping[str, Any], model: Path) -> str | None:
+    """The call that fits this again: by the name of a recipe where one has these settings, else from a file of them."""
+    if not isinstance(about.get("recipe"), dict) or about.get("data") not in DATA_SETS:
+        return None
+    kept = Recipe(**about["recipe"])
+    words = ["slabnet", "fit", about["data"], "--out", model.name]
+    for name in Recipe.names():
+        known = Recipe.named(name)
+        network = known.network.model_copy(update={"method": kept.network.method, "hidden": kept.network.hidden})
+        train = known.train.model_copy(update={"epochs": kept.train.epochs, "seed": kept.train.seed})
+        if known.model_copy(update={"network": network, "train": train}) != kept:
+            continue
+        words += ["--recipe", name, "--method", kept.network.method, "--seed", str(kept.train.seed)]
+        words += ["--hidden", ",".join(map(str, kept.network.hidden))] if kept.network.hidden else []
+        words += [] if kept.train.epochs is None else ["--epochs", str(kept.train.epochs)]
+        return shlex.join(words)
+    return shlex.join([*words, "--config", "settings.toml"])

@@ -1,0 +1,175 @@
+"use strict";
+// The network that is left, as a plain function of its inputs. `window.slabnet` is this object.
+const slabnet = (() => {
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const floats = (text) => new Float32Array(bytes(text).buffer);
+  const wholes = (text) => new Uint32Array(bytes(text).buffer);
+
+  // mulberry32 and Box-Muller: small, seeded, good enough for a hundred draws.
+  function generator(seed) {
+    let state = (seed + 0x9e3779b9) >>> 0;
+    const uniform = () => {
+      state = (state + 0x6d2b79f5) >>> 0;
+      let t = state;
+      t = Math.imul(t ^ (t >>> 15), t | 1);
+      t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    };
+    const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+    return { uniform, normal };
+  }
+
+  function erf(x) {
+    const a = Math.abs(x);
+    if (a > 6) return Math.sign(x);
+    if (a < 2.5) {
+      let term = x, sum = x;
+      for (let n = 1; n < 60; n++) { term *= -x * x / n; sum += term / (2 * n + 1); }
+      return 2 / Math.sqrt(Math.PI) * sum;
+    }
+    let tail = a;
+    for (let k = 60; k > 0; k--) tail = a + (k / 2) / tail;
+    return Math.sign(x) * (1 - Math.exp(-a * a) / (Math.sqrt(Math.PI) * tail));
+  }
+
+  const sigmoid = (v) => (v >= 0 ? 1 / (1 + Math.exp(-v)) : Math.exp(v) / (1 + Math.exp(v)));
+  const below = (z) => 0.5 * (1 + erf(z / Math.SQRT2));
+  const activations = {
+    relu: (v) => (v > 0 ? v : 0),
+    leaky_relu: (v) => (v > 0 ? v : 0.01 * v),
+    gelu: (v) => v * below(v),
+    silu: (v) => v * sigmoid(v),
+    tanh: Math.tanh,
+    sigmoid,
+    softplus: (v) => (v > 20 ? v : Math.log1p(Math.exp(v))),
+    identity: (v) => v,
+  };
+
+  function unpack(packed) {
+    return packed.layers.map((layer) => {
+      const blocks = layer.blocks.map((b) => ({ at: wholes(b.at), mu: floats(b.mu), sigma: floats(b.sigma), alpha: floats(b.alpha) }));
+      const { at } = blocks[0];
+      const from = Uint32Array.from(at, (v) => v % layer.inputs), to = Uint32Array.from(at, (v) => Math.floor(v / layer.inputs));
+      return { outputs: layer.outputs, blocks, from, to };
+    });
+  }
+
+  // One network: for each layer the values of its weights and intercepts.
+  const means = (layers) => layers.map((layer) => layer.blocks.map((b) => b.mu));
+  function drawn(layers, random, structure) {
+    return layers.map((layer) => layer.blocks.map((b) => Float32Array.from(b.mu, (mu, i) => {
+      const value = mu + b.sigma[i] * random.normal();
+      return structure && random.uniform() >= b.alpha[i] ? 0 : value;
+    })));
+  }
+
+  function run(layers, values, x, activation) {
+    let now = x;
+    layers.forEach((layer, depth) => {
+      const out = new Float64Array(layer.outputs), [weights, intercepts] = values[depth];
+      if (intercepts) layer.blocks[1].at.forEach((unit, i) => { out[unit] += intercepts[i]; });
+      for (let i = 0; i < weights.length; i++) out[layer.to[i]] += weights[i] * now[layer.from[i]];
+      if (depth < layers.length - 1) for (let i = 0; i < out.length; i++) out[i] = activation(out[i]);
+      now = out;
+    });
+    return now;
+  }
+
+  function response(out, likelihood) {
+    if (likelihood === "gaussian") return Array.from(out);
+    if (likelihood === "bernoulli") { const p = sigmoid(out[0]); return [1 - p, p]; }
+    const top = Math.max(...out), parts = Array.from(out, (v) => Math.exp(v - top));
+    const sum = parts.reduce((a, b) => a + b, 0);
+    return parts.map((v) => v / sum);
+  }
+
+  const entropy = (p) => p.reduce((sum, v) => (v > 0 ? sum - v * Math.log(v) : sum), 0);
+
+  function quantile(values, share) {
+    const sorted = [...values].sort((a, b) => a - b), place = share * (sorted.length - 1), low = Math.floor(place);
+    return sorted[low] + (place - low) * ((sorted[low + 1] ?? sorted[low]) - sorted[low]);
+  }
+
+  function mixtureQuantile(centres, sds, share) {
+    let low = Math.min(...centres) - 12 * Math.max(...sds), high = Math.max(...centres) + 12 * Math.max(...sds);
+    for (let i = 0; i < 60; i++) {
+      const middle = (low + high) / 2;
+      const under = centres.reduce((sum, c, k) => sum + below((middle - c) / sds[k]), 0) / centres.length;
+      if (under < share) low = middle; else high = middle;
+    }
+    return (low + high) / 2;
+  }
+
+  function network(packed) {
+    const layers = unpack(packed), activation = activations[packed.activation], cache = new Map();
+    const at = (x) => response(run(layers, means(layers), x, activation), packed.likelihood);
+
+    // Draw r is the same network for every x, as in Python's `predict`.
+    function networks(draws, structure, seed) {
+      const key = `${draws} ${structure} ${seed}`;
+      if (!cache.has(key)) {
+        const random = generator(seed);
+        cache.set(key, Array.from({ length: draws }, () => ({
+          values: drawn(layers, random, structure),
+          phi: (packed.noise ? packed.noise.log : []).map((log, k) => Math.exp(log + packed.noise.sd[k] * random.normal())),
+        })));
+      }
+      return cache.get(key);
+    }
+
+    function predict(x, { draws = packed.draws, structure = false, seed = packed.seed } = {}) {
+      const each = networks(draws, structure, seed);
+      const samples = each.map((one) => response(run(layers, one.values, x, activation), packed.likelihood));
+      const mean = samples[0].map((_, k) => samples.reduce((sum, s) => sum + s[k], 0) / samples.length);
+      if (packed.likelihood === "gaussian") {
+        const centres = samples.map((s) => s[0]), sds = each.map((one) => Math.sqrt(one.phi[0]));
+        return {
+          mean, samples,
+          interval: [quantile(centres, 0.025), quantile(centres, 0.975)],
+          predictive: [mixtureQuantile(centres, sds, 0.025), mixtureQuantile(centres, sds, 0.975)],
+        };
+      }
+      const votes = mean.map(() => 0);
+      samples.forEach((s) => { votes[s.indexOf(Math.max(...s))] += 1; });
+      const total = entropy(mean), inside = samples.reduce((sum, s) => sum + entropy(s), 0) / samples.length;
+      return { mean, votes, entropy: total, epistemic: Math.max(0, total - inside), samples };
+    }
+    return { at, predict };
+  }
+
+  // A drawing as the data have it: scaled so that its longer side fills the box, its centre of mass in the middle.
+  // `ink` is a square of `side` numbers from 0 to 1; the result has shape [height, width].
+  function digest(ink, side, shape, box) {
+    const [height, width] = shape, out = new Float64Array(height * width);
+    let left = side, right = -1, top = side, low = -1, mass = 0, mx = 0, my = 0;
+    for (let y = 0; y < side; y++) for (let x = 0; x < side; x++) {
+      const v = ink[y * side + x];
+      if (v <= 0.05) continue;
+      left = Math.min(left, x); right = Math.max(right, x); top = Math.min(top, y); low = Math.max(low, y);
+      mass += v; mx += v * (x + 0.5); my += v * (y + 0.5);
+    }
+    if (mass === 0) return out;
+    const wide = right - left + 1, tall = low - top + 1, scale = box / Math.max(wide, tall);
+    const limit = (v, size, room) => Math.min(Math.max(v, 0), Math.max(room - size, 0));
+    const ox = limit(width / 2 - (mx / mass - left) * scale, wide * scale, width);
+    const oy = limit(height / 2 - (my / mass - top) * scale, tall * scale, height);
+    const sums = new Float64Array((side + 1) * (side + 1)), row = side + 1;
+    for (let y = 0; y < side; y++) for (let x = 0; x < side; x++)
+      sums[(y + 1) * row + x + 1] = ink[y * side + x] + sums[y * row + x + 1] + sums[(y + 1) * row + x] - sums[y * row + x];
+    const upTo = (x, y) => {  // ink above and left of a point between the pixels
+      const a = Math.min(Math.max(x, 0), side), b = Math.min(Math.max(y, 0), side);
+      const i = Math.min(Math.floor(a), side - 1), j = Math.min(Math.floor(b), side - 1), fx = a - i, fy = b - j;
+      return (1 - fy) * ((1 - fx) * sums[j * row + i] + fx * sums[j * row + i + 1])
+        + fy * ((1 - fx) * sums[(j + 1) * row + i] + fx * sums[(j + 1) * row + i + 1]);
+    };
+    for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) {
+      const a = (x - ox) / scale + left, b = (y - oy) / scale + top, c = a + 1 / scale, d = b + 1 / scale;
+      out[y * width + x] = Math.min(1, Math.max(0, (upTo(c, d) - upTo(a, d) - upTo(c, b) + upTo(a, b)) * scale * scale));
+    }
+    return out;
+  }
+
+  const data = JSON.parse(document.getElementById("data").textContent);
+  return { data, network: data.network ? network(data.network) : null, digest, floats, erf };
+})();
+window.slabnet = slabnet;

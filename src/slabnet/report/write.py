@@ -1,0 +1,114 @@
+"""`write_report`: a page about a network in memory, about a model file, or about a folder of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.attach import likelihood_of
+from slabnet.batches import Prepare
+from slabnet.checks import refuse
+from slabnet.devices import device_of
+from slabnet.files import check_writable
+from slabnet.records import History, Selection
+from slabnet.report.measure import Measured
+from slabnet.report.page import render_page, write_page
+from slabnet.report.sections import model_sections
+from slabnet.report.subject import Scale, Subject, subject_from_file
+
+
+def write_report(
+    out: str | Path,
+    net: nn.Module,
+    test: tuple[Any, Any] | None = None,
+    *,
+    title: str = "a fitted network",
+    selection: Selection | None = None,
+    history: History | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    input_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    target: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+    scale_x: Scale | None = None,
+    scale_y: Scale | None = None,
+    foreign: tuple[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    command: str | None = None,
+    no_rows: bool = False,
+    seed: int = 0,
+) -> Path:
+    """Write one self-contained HTML page about `net` to `out`, with the network itself running in it.
+
+    test: (x, y) to judge it by, in the network's own units; without it, what needs test rows is left out.
+    selection: the model that was chosen and post-trained; else the median model is shown.
+    history: what `fit` returned; rows: the ways to predict, where they were measured already.
+    scale_x, scale_y: how inputs and response were standardised, to show them as they were.
+    image_shape: (height, width) where a row of x is an image. foreign: (name, x) of rows from elsewhere.
+    no_rows: leave out every raw row: no single cases, no test images.
+
+    >>> import tempfile
+    >>> from slabnet.networks import mlp
+    >>> x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = write_report(f"{folder}/r.html", mlp((3, 2)), (x, (x[:, 0] > 0).long()))
+    ...     page.read_text().startswith("<!doctype html>")
+    True
+    """
+    check_writable("write_report", out)
+    if not isinstance(net, nn.Module):
+        refuse("write_report", "net", "a network", type(net).__name__)
+    ready = None if test is None else _ready(net, *test)
+    if image_shape is not None and ready is not None and ready[0][0].numel() != image_shape[0] * image_shape[1]:
+        refuse("write_report", "image_shape", f"of the {ready[0][0].numel()} numbers a row has", image_shape)
+    if input_names is not None and ready is not None and len(input_names) != ready[0][0].numel():
+        refuse("write_report", "input_names", f"{ready[0][0].numel()} of them, one an input", f"{len(input_names)}")
+    subject = Subject(
+        net=net,
+        title=title,
+        test=ready,
+        selection=selection,
+        rows=rows,
+        epochs=None if history is None else history.columns(),
+        input_names=input_names,
+        class_names=class_names,
+        target=target,
+        image_shape=image_shape,
+        scale_x=scale_x,
+        scale_y=scale_y,
+        foreign=None if foreign is None else (foreign[0], torch.as_tensor(foreign[1])),
+        settings=settings if settings is not None else {} if history is None else dict(history.config),
+        seed=seed,
+        command=command,
+    )
+    return write_page(out, model_page(subject, no_rows), "write_report")
+
+
+def report_file(
+    model: Path, out: Path, data: str | None = None, foreign: str | None = None, no_rows: bool = False
+) -> Path:
+    """The page of a model file; what `slabnet report MODEL` does."""
+    check_writable("report", out)
+    return write_page(out, model_page(subject_from_file(model, data, foreign), no_rows))
+
+
+def model_page(subject: Subject, no_rows: bool = False) -> bytes:
+    """The page of one model, as bytes; the same for the same model and rows."""
+    measured = Measured(subject, subject.seed or 0)
+    was_training = subject.net.training
+    subject.net.eval()
+    try:
+        sections, data = model_sections(measured, no_rows)
+    finally:
+        subject.net.train(was_training)
+    return render_page(subject.title, f"a network fitted with {subject.method}", sections, data)
+
+
+def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    device, dtype = device_of(net)
+    prepared: tuple[Tensor, Tensor] = Prepare(net, likelihood_of(net), dtype, device, "write_report")(x, y)
+    return prepared
