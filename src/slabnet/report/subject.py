@@ -83,7 +83,7 @@ class Subject:
         """A name for each input of a table, as far as they are known."""
         if self.input_names is not None:
             return [str(name) for name in self.input_names]
-        count = int(np.prod(self.net.row_shape)) if isinstance(self.net, Network) else 0
+        count = int(np.prod(self.net.row_shape or 0)) if isinstance(self.net, Network) else 0
         return [f"input {i}" for i in range(count)]
 
     def classes(self, count: int) -> list[str]:
