@@ -1,0 +1,164 @@
+"""docs/results.md: the paper's tables and figures beside ours, from the records in results/.
+
+`python -m benchmarks.results` makes the page and its figures anew; it runs nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.record import DOCS, ROOT, write_page
+from slabnet.experiments.figures import CAPTIONS, write_figures
+from slabnet.experiments.files import read_records
+from slabnet.experiments.tables import Group, densities, foreign, groups_of, paper_table3, table1, table3
+
+RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
+
+TEXT = """# The paper's tables and figures, beside ours
+
+Every number comes from a record in [`results/`](../results): a JSON file with configuration, seed, commit, versions, machine, every row of
+Table 1, inclusion per layer and the history of the fit. Nothing here is typed by hand; `python -m benchmarks.results` makes the page.
+The tables say how many runs each line rests on (the paper: 10). {count} records so far.
+
+```
+slabnet reproduce --dataset mnist --methods lbbnn,gaussian,mixture,concrete-dropout,horseshoe --runs 10 --profile paper --out results
+slabnet table results
+slabnet figures results --out docs/figures
+```
+
+## Table 1: every way to predict
+
+`+` better than the paper's median, `-` worse, `=` the same in three decimals; `*` inside the paper's range. gamma: SIM drawn, MED median model,
+PRN pruned, ALL every weight; beta: SIM drawn, EXP mean; PT: post-trained; R: networks averaged.
+
+{table1}
+
+## Table 3: mean inclusion probability of each layer
+
+{table3}
+
+{inclusion}
+
+## What is left of the network
+
+{densities}
+
+`density median` counts weights with alpha above one half, `density active` those of them on a path from an input to an output, `density
+expected` is the mean of alpha, `density used` counts weights that at least one of ten draws used. The last two are raised by
+weights about which the data say nothing: these rest at the prior, where alpha is psi, and are drawn every now and then although the median
+model leaves them out. A smaller psi lowers both and changes nothing else for them.
+
+## Strangers, and calibration
+
+The area under the ROC curve for telling test images of the other data set from those of its own, by the entropy of the averaged
+prediction, and how honest the probabilities are at home.
+
+{foreign}
+
+## What differs from the paper's text
+
+{departures}
+
+{differences}
+
+## Figures
+
+{figures}
+"""
+
+
+def page() -> str:
+    """The whole page, from records."""
+    records = read_records(RESULTS)
+    said = dict.fromkeys(line for record in records for line in record["plan"]["departures"])
+    return TEXT.format(
+        count=len(records),
+        table1=table1(records).render("markdown"),
+        table3=table3(records).render("markdown"),
+        inclusion=inclusion(groups_of(records)),
+        densities=densities(records).render("markdown"),
+        foreign=foreign(records).render("markdown"),
+        departures="\n".join(f"- {line}" for line in said),
+        differences=differences(groups_of(records)),
+        figures="\n\n".join(_figure(name) for name in sorted(path.stem for path in FIGURES.glob("*.svg"))),
+    )
+
+
+def inclusion(groups: list[Group]) -> str:
+    """How alpha moved, from the recorded histories."""
+    lines = []
+    for group in groups:
+        if group.method != "lbbnn" or not group.profile.startswith("paper"):
+            continue
+        history = group.runs[0]["history"]["fit"]["density_expected"]
+        low = min(range(len(history)), key=history.__getitem__)
+        paper = {row["layer"]: row["median_inclusion"] for row in paper_table3() if row["dataset"] == group.dataset}
+        sizes = [layer["weights"] for layer in group.runs[0]["layers"]]
+        whole = sum(paper[i + 1] * size for i, size in enumerate(sizes)) / sum(sizes) if paper else float("nan")
+        lines.append(
+            f"- {group.dataset}, `{group.profile}`: mean alpha falls to {history[low]:.4f} in epoch {low + 1} and ends at "
+            f"{history[-1]:.4f} after {len(history)}; the paper's layers together have {whole:.4f}."
+        )
+    return "\n".join(lines)
+
+
+def differences(groups: list[Group]) -> str:
+    """Largest gaps to the paper's accuracies, method by method."""
+    lines = []
+    for group in groups:
+        gaps = _gaps(group)
+        if gaps:
+            way, gap = max(gaps.items(), key=lambda pair: abs(pair[1]))
+            within = sum(abs(gap) <= 0.01 for gap in gaps.values())
+            lines.append(
+                f"- {group.dataset}, {group.label}: {within} of {len(gaps)} accuracies within .01 of the paper's median; "
+                f"the largest gap is {gap:+.3f} ({way})."
+            )
+    return "\n".join(lines)
+
+
+def _gaps(group: Group) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for line in table1(group.runs).to_dicts():
+        if line["paper: accuracy"] != "-":
+            ours, paper = (float(line[key].split()[0]) for key in ("accuracy", "paper: accuracy"))
+            found[f"{line['gamma']} {line['beta']}, PT {line['PT']}, R = {line['R']}"] = ours - paper
+    return found
+
+
+def _figure(name: str) -> str:
+    return f"![{name}](figures/{name}.svg)\n\n*{CAPTIONS[name.split('-')[0]]}*"
+
+
+def summary(records: list[dict[str, Any]]) -> dict[str, float]:
+    """The figures of the README: medians over the recommended runs."""
+    found: dict[str, float] = {}
+    for group in groups_of(records):
+        if (group.method, group.profile) != ("lbbnn", "recommended"):
+            continue
+        for run in group.runs:
+            for row in run["rows"]:
+                if (row["gamma"], row["beta"], row["post_trained"]) == ("MED", "EXP", True):
+                    found.setdefault(f"{group.dataset} runs", 0)
+                    found[f"{group.dataset} runs"] += 1
+        rows = [
+            row
+            for run in group.runs
+            for row in run["rows"]
+            if (row["gamma"], row["beta"], row["post_trained"]) == ("MED", "EXP", True)
+        ]
+        found[f"{group.dataset} accuracy"] = statistics.median(row["accuracy"] for row in rows)
+        found[f"{group.dataset} density"] = statistics.median(row["density_median"] for row in rows)
+    return found
+
+
+def main() -> None:
+    for old in FIGURES.glob("*.svg"):
+        old.unlink()
+    write_figures(RESULTS, FIGURES, kinds=("svg",))
+    write_page("results.md", page())
+
+
+if __name__ == "__main__":
+    main()
