@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-crash test-browser security docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-crash test-cluster test-browser security docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -17,7 +17,15 @@ test: .venv/.ready
 
 # Processes killed at random moments.
 test-crash: .venv/.ready
-	$(RUN) -m pytest -m crash tests/test_crash.py
+	$(RUN) -m pytest -m crash tests/test_crash.py tests/experiments
+
+# Fits in several processes and on a Ray cluster of two nodes, with processes killed on the way.
+test-cluster: .venv/.cluster
+	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_ray.py
+
+.venv/.cluster: .venv/.ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	touch .venv/.cluster
 
 # Pages in a real browser: Debian's chromium, driven by playwright; axe-core looks at contrast and labels.
 AXE = .venv/axe/package/axe.min.js

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from slabnet.checks import SlabnetError, Stopped, check_choice, refuse
 from slabnet.config import DATA_SETS
+from slabnet.experiments.engines import Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
@@ -39,6 +41,12 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Fewer epochs than the profile's, to try it out.")] = None,
     post_epochs: Annotated[int | None, typer.Option(help="The same for post-training.")] = None,
     first_seed: Annotated[int, typer.Option(help="Seed of the first run.")] = 0,
+    engine: Annotated[str, typer.Option(help="Where runs are made: local (processes) or ray (a cluster).")] = "local",
+    jobs: Annotated[int, typer.Option(help="Runs at a time, for the local engine.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of each run; all cores if left out.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; a local one if left out.")] = None,
+    cpus: Annotated[float, typer.Option(help="Cores each run asks of the Ray cluster.")] = 1.0,
+    gpus: Annotated[float, typer.Option(help="GPUs each run asks of the Ray cluster.")] = 0.0,
     report: Annotated[Path | None, typer.Option(help="Also write a page about all records in --out.")] = None,
     json: Json = False,
 ) -> None:
@@ -63,8 +71,13 @@ def reproduce(
     ]
     from slabnet.experiments.grid import run_grid
 
+    where: Engine = Here() if jobs == 1 else Processes(jobs)
+    if engine == "ray":
+        where = Ray(address, cpus, gpus)
+    if threads is None and (jobs > 1 or engine == "ray"):
+        threads = max(1, (os.cpu_count() or 1) // jobs) if engine == "local" else max(1, int(cpus))
     try:
-        grid = run_grid(plans, out)
+        grid = run_grid(plans, out, engine=where, threads=threads)
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         said = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
         raise Stopped(said, getattr(stopped, "number", 2)) from None

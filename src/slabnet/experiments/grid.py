@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slabnet.checks import one_line
+from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.profiles import Plan
-from slabnet.experiments.run import run
-from slabnet.progress import Show
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What became of a grid: the records that are there now, and what failed, with the reason."""
+    """What became of a grid: the records that are there now, and what failed, with the reason.
+
+    elsewhere: runs that another process is making.
+    """
 
     records: list[dict[str, Any]]
     skipped: int
@@ -28,51 +27,39 @@ class Grid:
     elsewhere: list[str]
 
 
-def run_grid(plans: Sequence[Plan], folder: Path, *, show: Show = "lines", pictures: bool = True) -> Grid:
-    """Run all plans one after the other; two processes may share a folder, each run is made by one of them."""
+def run_grid(
+    plans: Sequence[Plan],
+    folder: Path,
+    *,
+    engine: Engine | None = None,
+    threads: int | None = None,
+    pictures: bool = True,
+) -> Grid:
+    """Make all runs on an engine; two grids may share a folder, each run is made by one of them."""
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     waiting = [plan for plan in plans if not is_done(plan, folder)]
+    first = min((plan.seed for plan in plans), default=0)
+    jobs = [Job(plan, folder, pictures and plan.seed == first, threads) for plan in waiting]
     failed: dict[str, str] = {}
     elsewhere: list[str] = []
-    started, done = time.monotonic(), 0
-    for number, plan in enumerate(waiting):
-        with claimed(Files(folder, plan.key).work) as mine:
-            if not mine or is_done(plan, folder):
-                elsewhere += [plan.key] if not mine else []
-                continue
-            left = (time.monotonic() - started) / done * (len(waiting) - number) if done else None
-            _say(f"run {number + 1} of {len(waiting)}: {plan.key}" + ("" if left is None else f", {_time(left)} left"))
-            try:
-                run(plan, folder, show=show, pictures=pictures and plan.seed == min(p.seed for p in plans))
-            except Exception as error:
-                if os.environ.get("SLABNET_DEBUG"):
-                    raise
-                failed[plan.key] = one_line(f"{type(error).__name__}: {error}", 300)
-                _say(f"run {plan.key} failed: {failed[plan.key]}")
-            done += 1
+    started = time.monotonic()
+    if jobs:
+        _say(f"{len(jobs)} runs to make, {len(plans) - len(jobs)} are there; first {jobs[0].plan.key}")
+    for done, (job, problem) in enumerate((engine or Here()).outcomes(jobs, _say), 1):
+        key = job.plan.key
+        left = (time.monotonic() - started) / done * (len(jobs) - done)
+        ahead = f", {_time(left)} left" if done < len(jobs) else ""
+        if problem is None:
+            _say(f"run {done} of {len(jobs)} done: {key}{ahead}")
+        elif problem.startswith("Claimed"):
+            elsewhere.append(key)
+        else:
+            failed[key] = problem
+            _say(f"run {done} of {len(jobs)} failed: {key}: {problem}{ahead}")
     there = [Files(folder, plan.key).record for plan in plans]
     records = [read_record(path) for path in there if path.is_file()]
     return Grid(records, len(plans) - len(waiting), failed, elsewhere)
-
-
-@contextmanager
-def claimed(work: Path) -> Iterator[bool]:
-    """Whether this process has the run to itself; the claim ends with the process, however that ends."""
-    import fcntl
-
-    work.mkdir(parents=True, exist_ok=True)
-    with open(work.with_suffix(".lock"), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            work.with_suffix(".lock").unlink(missing_ok=True)
-            if work.is_dir() and not any(work.iterdir()):
-                work.rmdir()
 
 
 def _say(text: str) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import copy
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from slabnet.checkpoints import Checkpoints
+from slabnet.checks import SlabnetError
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
-from slabnet.experiments.files import Files, as_bytes, read_record, write_record
+from slabnet.experiments.files import Files, as_bytes, is_done, read_record, write_record
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan
@@ -37,7 +40,34 @@ FOREIGN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 def run(plan: Plan, folder: Path, *, show: Show = "lines", pictures: bool = False) -> dict[str, Any]:
     """Run `plan` from where its checkpoints left off, write its record into `folder`, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
-    return _Experiment(plan, Files(folder, plan.key), show).run(pictures)
+    files = Files(folder, plan.key)
+    with claimed(files.work):
+        if is_done(plan, folder):  # by somebody else, while this one waited for its turn
+            return read_record(files.record)
+        return _Experiment(plan, files, show).run(pictures)
+
+
+class Claimed(SlabnetError):
+    """A run that another process is making."""
+
+
+@contextmanager
+def claimed(work: Path) -> Iterator[None]:
+    """Have a run to oneself, or raise `Claimed`; the claim ends with the process, however that ends."""
+    import fcntl
+
+    work.mkdir(parents=True, exist_ok=True)
+    with open(work.with_suffix(".lock"), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Claimed(f"reproduce: {work.stem} is being run by another process") from None
+        try:
+            yield
+        finally:
+            work.with_suffix(".lock").unlink(missing_ok=True)
+            if work.is_dir() and not any(work.iterdir()):
+                work.rmdir()
 
 
 class _Experiment:
