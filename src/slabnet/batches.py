@@ -17,6 +17,7 @@ from slabnet.likelihoods import Likelihood, check_finite
 from slabnet.networks import Network
 
 logger = logging.getLogger("slabnet")
+RUN, WINDOW = 256, 64  # neighbouring rows read at once, and how many such runs are mixed
 Data = tuple[Any, Any] | Iterable[tuple[Any, Any]]
 
 
@@ -146,8 +147,54 @@ class Prepare:
         return cast
 
 
+class MappedBatches(Batches):
+    """Arrays that stay in their files: read in runs of neighbouring rows, whose order is random, mixed a few at a time.
+
+    A batch is drawn from a window of `WINDOW` runs, so that reading is nearly sequential and memory does not grow with
+    the data. Rows that lie next to each other in the file meet in a batch more often than by chance.
+    """
+
+    def __init__(self, x: Any, y: Any, batch_size: int, prepare: Prepare) -> None:
+        self.x, self.y, self.n, self.batch_size, self.prepare = x, y, len(x), batch_size, prepare
+
+    def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
+        run = max(RUN, self.batch_size)
+        starts = torch.randperm(-(-self.n // run), generator=generator) * run
+        windows = [self._window(some.tolist(), run, generator) for some in torch.split(starts, WINDOW)]
+        left = np.zeros(0, dtype=np.int64)
+        number = 0
+        for rows in windows:
+            left = np.concatenate([left, rows])
+            while len(left) >= self.batch_size:
+                now, left = left[: self.batch_size], left[self.batch_size :]
+                if number >= skip:
+                    yield self._share(now, group)
+                number += 1
+        if len(left) and number >= skip:
+            yield self._share(left, group)
+
+    def _window(self, starts: list[int], run: int, generator: torch.Generator) -> Any:
+        rows = np.concatenate([np.arange(start, min(start + run, self.n)) for start in starts])
+        return rows[torch.randperm(len(rows), generator=generator).numpy()]
+
+    def _share(self, rows: Any, group: Group) -> Share:
+        first, end = group.rows(len(rows))
+        mine = np.sort(rows[first:end])  # in the order of the file: the reading is faster, the batch is the same
+        if not len(mine):
+            empty = self.prepare(np.asarray(self.x[:1]), np.asarray(self.y[:1]))
+            return Share(empty[0][:0], empty[1][:0], first, len(rows))
+        x, y = self.prepare(np.asarray(self.x[mine]), np.asarray(self.y[mine]))
+        return Share(x, y, first, len(rows))
+
+
 def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) -> Batches:
     """`train` as batches: (x, y) arrays know their n, any other iterable must be told."""
+    if is_pair(train) and isinstance(train[0], np.memmap):
+        x, y = train  # type: ignore[misc]
+        if len(x) != len(y) or len(x) < batch_size:
+            refuse("fit", "y", f"as long as x, {len(x)} rows, and at least a batch of {batch_size}", f"{len(y)} rows")
+        prepare(np.asarray(x[:1]), np.asarray(y[:1]))
+        return MappedBatches(x, y, batch_size, prepare)
     if is_pair(train):
         x, y = prepare(*train)
         if n is not None and n != len(x):

@@ -101,6 +101,7 @@ def fit(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
+    workers: Annotated[int, typer.Option(help="Processes that train together on this machine, by torchrun.")] = 1,
     report: ReportFile = None,
     json: Json = False,
 ) -> None:
@@ -124,6 +125,14 @@ def fit(
 
     check_writable("fit", out)
     check_report("fit", report)
+    if workers < 1:
+        refuse("fit", "--workers", "a whole number of at least 1", workers)
+    from slabnet.distributed import join, launch, leave, restarted
+
+    if workers > 1 and "RANK" not in os.environ:
+        launch(workers, sys.argv[1:])
+    join()
+    resume = resume or restarted()
     try:
         if is_table:
             share = 0.2 if test_size is None else test_size
@@ -134,6 +143,8 @@ def fit(
         if not hasattr(stopped, "number"):
             raise
         raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
+    finally:
+        leave()
     write_model_report(out, report)
     if not json:
         print(f"Look at it in: {report}" if report else f"Look at it with: slabnet report {out} --out report.html")
@@ -331,5 +342,6 @@ def run() -> NoReturn:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    print(message, file=sys.stderr)
+    if message:
+        print(message, file=sys.stderr)
     sys.exit(code)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -30,6 +31,12 @@ SMALL = 1 << 14  # numbers; gradients below this travel together
 
 class PeerLost(SlabnetError):
     """Another process of the same fit is gone, or does not answer."""
+
+
+class Followed(SlabnetError):
+    """A process that has done its share of a fit: what comes after is the first one's."""
+
+    exit_code = 0
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,17 @@ def join() -> Group:
         with _peers("meeting the other processes"):
             dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
     return current_group()
+
+
+def restarted() -> bool:
+    """Whether `torchrun` has started these processes again after one of them died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def launch(workers: int, words: Sequence[str]) -> NoReturn:
+    """Become `torchrun` with that many processes of `slabnet WORDS` on this machine."""
+    base = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+    os.execv(sys.executable, [*base, "-m", "slabnet", *words])
 
 
 def leave() -> None:

@@ -17,6 +17,7 @@ from slabnet.checks import FileError, check_number, one_line, refuse
 from slabnet.config import Recipe
 from slabnet.data.reading import Chunk, read_all
 from slabnet.data.tabular import Preprocessing, Task, as_label, as_numbers, guess_task, is_missing
+from slabnet.distributed import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import constant_columns
@@ -107,6 +108,8 @@ def fit_table(job: TableJob, out: Path, resume: bool = False) -> FittedTable:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # constant columns have been named above
         model._fit(x[train], y[train], checkpoint=kept, resume=resume)
+    if not current_group().leads:
+        raise Followed
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}
     numbers |= _tested(model, x[test], y[test], y[train]) if len(test) else {}
     numbers |= describe_model(model, prepared.inputs)

@@ -12,6 +12,7 @@ from typing import Any
 from slabnet.checks import refuse
 from slabnet.config import Recipe
 from slabnet.data import load
+from slabnet.distributed import Followed, current_group
 from slabnet.draws import exact, fixed
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.files import write_atomically
@@ -69,6 +70,8 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False) -> Fit
     net = mlp(sizes, activation=activation, method=method, prior=recipe.prior, start=recipe.start, seed=seed)
     kept = checkpoints_of(out)
     history = fit(net, split.train, recipe.train, progress="lines", checkpoint=kept, resume=resume)
+    if not current_group().leads:
+        raise Followed
     last, said = history[-1], []
     if net.method.selects:
         chosen = threshold_model(net, rule="median")
