@@ -189,8 +189,8 @@ class MappedBatches(Batches):
 
 def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) -> Batches:
     """`train` as batches: (x, y) arrays know their n, any other iterable must be told."""
-    if is_pair(train) and isinstance(train[0], np.memmap):
-        x, y = train  # type: ignore[misc]
+    if isinstance(train, (tuple, list)) and is_pair(train) and isinstance(train[0], np.memmap):
+        x, y = train
         if len(x) != len(y) or len(x) < batch_size:
             refuse("fit", "y", f"as long as x, {len(x)} rows, and at least a batch of {batch_size}", f"{len(y)} rows")
         prepare(np.asarray(x[:1]), np.asarray(y[:1]))

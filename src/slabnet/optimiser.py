@@ -47,7 +47,7 @@ class FusedAdam(torch.optim.Adam):
 
     def release(self) -> None:
         """Gradients are gradients again."""
-        self._flush()
+        self.flush()
         for mu, *_ in self._deferred.values():
             if getattr(mu, "slabnet_sink", None) is self:
                 del mu.slabnet_sink  # type: ignore[attr-defined]
@@ -61,12 +61,24 @@ class FusedAdam(torch.optim.Adam):
         if triple is None or [p.data_ptr() for p in parts] != [p.data_ptr() for p in triple]:
             return False
         if id(mu) in self._pending or mu.grad is not None:  # used twice: add them up as gradients
-            self._flush()
+            self.flush()
             return False
         self._pending[id(mu)] = pending
         return True
 
-    def _flush(self) -> None:
+    def put_off(self, kl_weight: float) -> tuple[list[Tensor], set[int]]:
+        """What the gradients that were put off are linear in, to be added up over processes, and whose they are.
+
+        The divergence counts once: its weight is set to `kl_weight`, whatever share of it was differentiated here.
+        """
+        tensors: list[Tensor] = []
+        for pending in self._pending.values():
+            data, divergence = (0, 1) if pending.kind == "moments" else (2, 3)
+            tensors.append(pending.alive[data])
+            pending.alive[divergence].fill_(kl_weight)
+        return tensors, {id(p) for key in self._pending for p in self._deferred[key]}
+
+    def flush(self) -> None:
         """Compute the gradients that were put off, after all."""
         for key, pending in self._pending.items():
             triple = self._deferred[key]
@@ -107,11 +119,11 @@ class FusedAdam(torch.optim.Adam):
         if not self._looked and all(self.state.get(p) for group in self.param_groups for p in group["params"]):
             self._table, self._looked = _Table.of(self), True
         if self._table is None or closure is not None or len(self._pending) not in (0, len(self._deferred)):
-            self._flush()
+            self.flush()
         if closure is None and self._table is not None and self._table.step(self._deferred, self._pending):
             self._pending.clear()
             return None
-        self._flush()
+        self.flush()
         if self._table is not None:
             self.settle()
         return super().step(closure)
@@ -212,3 +224,13 @@ def make_optimiser(net: nn.Module, likelihood: Likelihood, config: TrainConfig, 
         if parameters
     ]
     return FusedAdam(settings)
+
+
+def set_step_sizes(optimiser: FusedAdam, config: TrainConfig, epoch: int, done: float) -> None:
+    """The step sizes of this step: `done` is the share of training that is over."""
+    done = min(1.0, done)
+    factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
+    settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
+    for group in optimiser.param_groups:
+        base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
+        group["lr"] = base * factor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from slabnet.elbo import RunningMean, elbo
 from slabnet.likelihoods import Likelihood
 from slabnet.networks import Network
 from slabnet.noise import Seed, keyed_generator, reseed, seed_number
-from slabnet.optimiser import FusedAdam, make_optimiser
+from slabnet.optimiser import FusedAdam, make_optimiser, set_step_sizes
 from slabnet.progress import Watch
 from slabnet.records import Cut, Epoch, History, Selection
 from slabnet.scopes import WHOLE, Draw, Drawable, Place, drawable_layers, drawing, mean, members_of
@@ -113,7 +112,9 @@ class Run:
         self.part = Part()
         self.last: tuple[Tensor, Tensor] | None = None
         self.cutter = self._cutter() if fixed is None and config.cut_every else None
-        self.one_pass = fixed is None and config.clip is None and self.samples == 1 and self.group.world == 1
+        self.one_pass = fixed is None and config.clip is None and self.samples == 1
+        if self.group.world > 1:  # what is added up then must belong to the same draws, and to every process
+            self.one_pass &= not self.rank_key and not getattr(self.data, "sharded", False)
         self.group.spread(self.tensors())
 
     def _cutter(self) -> Cutter | None:
@@ -250,10 +251,10 @@ class Run:
             optimiser.defer(layers.values())
         outside = 0.0 if cutter is None else cutter.kl_outside
         for share in self.data.epoch(self.order, self.group, part.batches):  # Algorithm 1
-            self._set_step_sizes(number, optimiser)
+            set_step_sizes(optimiser, self.config, number, self.rows / (self.epochs * self.data.n))
             optimiser.zero_grad()
             part.pending.append(self._differentiate(net, layers, share) * len(share.x))
-            self._add_up(optimiser, keeper)
+            self._add_up(optimiser, share, keeper)
             self._clip(optimiser)
             optimiser.step()
             self.rows, self.steps = self.rows + share.total, self.steps + 1
@@ -296,16 +297,19 @@ class Run:
         loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([terms.log_likelihood.detach(), terms.kl.detach()])
 
-    def _add_up(self, optimiser: FusedAdam, keeper: Keeper | None) -> None:
+    def _add_up(self, optimiser: FusedAdam, share: Share, keeper: Keeper | None) -> None:
         """One gradient from those of all processes; a wish to stop travels with it."""
         if self.group.world == 1:
             return
-        parameters = [p for group in optimiser.param_groups for p in group["params"]]
-        for parameter in parameters:
+        if share.total < self.group.world:  # somebody has no rows, and put nothing off
+            optimiser.flush()
+        tensors, theirs = optimiser.put_off(self._kl_weight())
+        for parameter in (p for group in optimiser.param_groups for p in group["params"] if id(p) not in theirs):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            tensors.append(parameter.grad)
         caught = torch.tensor([float((keeper and keeper.caught) or 0)], device=self.device)
-        self.group.add_up([*(p.grad for p in parameters if p.grad is not None), caught])
+        self.group.add_up([*tensors, caught])
         self.stop = int(min(float(caught), 15.0))  # both signals at once are SIGTERM
 
     def _gather(self, pending: list[Tensor], number: int) -> Tensor:
@@ -352,14 +356,6 @@ class Run:
         """The KL comes in over the ramp, by rows seen, so that the data speak before weights are removed."""
         rows = self.ramp * self.data.n
         return self.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
-
-    def _set_step_sizes(self, epoch: int, optimiser: FusedAdam) -> None:
-        config, done = self.config, min(1.0, self.rows / (self.epochs * self.data.n))
-        factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
-        settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
-        for group in optimiser.param_groups:
-            base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
-            group["lr"] = base * factor
 
     def _clip(self, optimiser: FusedAdam) -> None:
         if self.config.clip is not None:  # the loss is a sum over n rows, the limit is for one
