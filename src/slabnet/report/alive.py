@@ -18,6 +18,7 @@ from slabnet.networks import Network
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 
 MOST_WEIGHTS = 50_000
+MOST_CONTROLS = 300
 PICKED = 20  # test images to pick from
 INK = 0.1  # a pixel above this is part of the drawing
 
@@ -38,6 +39,9 @@ def why_absent(measured: Measured) -> str | None:
     count = sum(int(mask.sum()) for mask in _masks(measured).values())
     if count > MOST_WEIGHTS:
         return f"{count} weights are left, and a page carries at most {MOST_WEIGHTS}: a smaller model could run here."
+    used = len(measured.subject.inputs) if chosen is None or chosen.inputs is None else int(chosen.inputs.sum())
+    if measured.subject.image_shape is None and used > MOST_CONTROLS:
+        return f"{used} inputs are in use, and a page has controls for at most {MOST_CONTROLS}."
     return None
 
 

@@ -16,6 +16,7 @@ from slabnet.report.charts import Figure
 from slabnet.report.svg import number, percent, short, svg
 
 MOST_EDGES = 600
+MOST_SIDE = 300  # points of a matrix in each direction; larger ones show the strongest weight of each block
 POSITIVE, NEGATIVE = (200, 85, 61), (40, 110, 180)
 
 
@@ -76,7 +77,7 @@ def input_map(share: NDArray[Any], alpha: NDArray[Any] | None, shape: tuple[int,
     yardstick = "" if before is None else f" (the prior alone would give {percent(before)} to each)"
     return Figure(
         "Which pixels matter",
-        f"The darker a pixel, the more of the drawn models have a path from it to an output{yardstick}.",
+        f"The stronger its colour, the more of the drawn models have a path from a pixel to an output{yardstick}.",
         svg(
             width * cell,
             height * cell,
@@ -146,12 +147,16 @@ def network_picture(
 def matrix_picture(layers: Sequence[tuple[str, NDArray[Any], NDArray[Any]]]) -> Figure:
     """Too many weights for lines: a matrix for each layer. layers: (name, mu, which are in)."""
     tags = []
-    for name, mu, inside in layers:
+    for name, whole, all_inside in layers:
+        mu, inside = _shrunk(whole, all_inside)
         strongest = float(np.abs(mu[inside]).max()) if inside.any() else 1.0
         colours = np.zeros((*mu.shape, 4), np.uint8)
         colours[mu > 0, :3], colours[mu <= 0, :3] = POSITIVE, NEGATIVE
-        colours[..., 3] = np.where(inside, 70 + np.round(185 * np.minimum(np.abs(mu) / (strongest or 1.0), 1)), 0)
-        label = f"{name}: {int(inside.sum())} of {inside.size} weights; a row is a unit, a column one of its inputs"
+        size = np.minimum(np.abs(mu) / (strongest or 1.0), 1)
+        colours[..., 3] = np.where(inside, 75 + 12 * np.round(15 * size), 0)  # few levels: the file stays small
+        label = (
+            f"{name}: {int(all_inside.sum())} of {all_inside.size} weights; a row is a unit, a column one of its inputs"
+        )
         tags.append(
             Markup("<div class='matrix'><p>{}</p>{}</div>").format(label, image_tag(colours, label, "pixels wide"))
         )
@@ -193,6 +198,19 @@ def votes_picture(votes: Sequence[float], mean: Sequence[float], truth: int | No
                 f'<text class="tick" x="{(k + 0.5) * step:.1f}" y="{height - 2}" text-anchor="middle">{k}</text>'
             )
     return svg(width, height, label, "".join(parts), "votes")
+
+
+def _shrunk(mu: NDArray[Any], inside: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A matrix with at most MOST_SIDE rows and columns: the strongest weight of each block of a larger one."""
+    steps = [-(-side // MOST_SIDE) for side in mu.shape]
+    if max(steps) == 1:
+        return mu, inside
+    pads = [(0, -side % step) for side, step in zip(mu.shape, steps, strict=True)]
+    kept = np.pad(np.where(inside, mu, 0.0), pads)
+    rows, columns = kept.shape[0] // steps[0], kept.shape[1] // steps[1]
+    blocks = kept.reshape(rows, steps[0], columns, steps[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    best = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
+    return best, best != 0
 
 
 def _name(names: Mapping[tuple[int, int], str], column: int, unit: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
 from slabnet.report.subject import Scale, Subject, subject_from_file
+
+MOST_ROWS = 100_000
 
 
 def write_report(
@@ -98,7 +101,7 @@ def report_file(
 
 def model_page(subject: Subject, no_rows: bool = False) -> bytes:
     """The page of one model, as bytes; the same for the same model and rows."""
-    measured = Measured(subject, subject.seed or 0)
+    measured = Measured(_some_rows(subject), subject.seed or 0)
     was_training = subject.net.training
     subject.net.eval()
     try:
@@ -106,6 +109,16 @@ def model_page(subject: Subject, no_rows: bool = False) -> bytes:
     finally:
         subject.net.train(was_training)
     return render_page(subject.title, f"a network fitted with {subject.method}", sections, data)
+
+
+def _some_rows(subject: Subject) -> Subject:
+    """The subject with at most MOST_ROWS test rows, evenly spaced; the page says so."""
+    if subject.test is None or len(subject.test[1]) <= MOST_ROWS:
+        return subject
+    rows = len(subject.test[1])
+    places = torch.linspace(0, rows - 1, MOST_ROWS).long()
+    said = f"It is judged here by {MOST_ROWS} of the {rows} test rows, evenly spaced."
+    return replace(subject, test=(subject.test[0][places], subject.test[1][places]), notes=[*subject.notes, said])
 
 
 def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
