@@ -39,6 +39,8 @@ their numbers cannot be seen: they carry no checksum of ours.
 | a full disk is a clear error, and the checkpoint before it is whole | `tests/test_checkpoints.py` |
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
 | no NaN reaches a saved model | `tests/test_hostile.py`, `tests/test_store.py` |
+| a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |
+| a page made with `--no-rows` holds no raw row | `tests/report/test_report.py` |
 | threads do not disturb each other; a child forked after a fit does not hang | `tests/test_threads.py` |
 
 From the last run:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
-from slabnet.checks import refuse
+from slabnet.checks import FileError, SlabnetError, one_line, refuse
 from slabnet.devices import device_of
 from slabnet.files import check_writable
 from slabnet.records import History, Selection
@@ -96,7 +96,13 @@ def report_file(
 ) -> Path:
     """The page of a model file; what `slabnet report MODEL` does."""
     check_writable("report", out)
-    return write_page(out, model_page(subject_from_file(model, data, foreign), no_rows))
+    try:
+        page = model_page(subject_from_file(model, data, foreign), no_rows)
+    except SlabnetError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # what it says of its fit
+        raise FileError(f"report: {model} must describe its fit as slabnet does, got: {one_line(error)}") from None
+    return write_page(out, page)
 
 
 def model_page(subject: Subject, no_rows: bool = False) -> bytes:
