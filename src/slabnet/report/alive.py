@@ -106,18 +106,26 @@ def typed_array(values: Tensor | NDArray[Any], kind: str) -> str:
 
 
 def _images(measured: Measured, rows: bool) -> dict[str, Any]:
-    """How large drawings are in these images, and some test images to pick from."""
+    """How large drawings are in these images and where their mass lies, and some test images to pick from."""
     subject = measured.subject
     assert subject.image_shape is not None
     if subject.test is None:
-        return {"box": max(subject.image_shape), "images": []}
+        middle = [side / 2 for side in subject.image_shape]
+        return {"box": max(subject.image_shape), "centre": middle, "images": []}
     x, y = subject.test
-    some = x[:500].reshape(-1, *subject.image_shape) > INK
+    few = x[:500].reshape(-1, *subject.image_shape).double()
+    mass = few.sum((1, 2)).clamp_min(1e-9)
+    centre = []
+    for side, along in zip(subject.image_shape, (few.sum(2), few.sum(1)), strict=True):
+        at = (along * (torch.arange(side) + 0.5)).sum(1) / mass
+        centre.append(round(float(at.median()), 3))
+    some = few > INK
     sides = torch.maximum(some.any(2).sum(1), some.any(1).sum(1)).double()
     images = []
     if rows:
         images = [{"pixels": typed_array(x[i], "<f4"), "truth": int(y[i])} for i in range(min(PICKED, len(x)))]
-    return {"box": round(float(sides.median())) or max(subject.image_shape), "images": images}
+    box = round(float(sides.median())) or max(subject.image_shape)
+    return {"box": box, "centre": centre, "images": images}
 
 
 def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@
   function read() {
     waiting = false;
     const pixels = ink.getImageData(0, 0, side, side).data;
-    look(slabnet.digest(Float64Array.from({ length: side * side }, (_, i) => pixels[4 * i + 3] / 255), side, packed.shape, packed.box));
+    look(slabnet.digest(Float64Array.from({ length: side * side }, (_, i) => pixels[4 * i + 3] / 255), side, packed.shape, packed.box, packed.centre));
   }
   function stroke(to) {
     ink.strokeStyle = "#000000"; ink.lineWidth = side / 10; ink.lineCap = ink.lineJoin = "round";
