@@ -47,47 +47,31 @@ def grey(values: NDArray[Any], low: float = 0.0, high: float = 1.0) -> NDArray[n
     return np.asarray(np.round(255 * (1 - share)), dtype=np.uint8)
 
 
-def input_map(share: NDArray[Any], alpha: NDArray[Any] | None, shape: tuple[int, int], before: float | None) -> Figure:
-    """The inclusion map over pixels: how often drawn models use each."""
-    pixels = share.reshape(shape)
+def input_map(
+    title: str, how: str, name: str, values: NDArray[Any], shape: tuple[int, int], more: Mapping[str, NDArray[Any]]
+) -> Figure:
+    """A map over pixels, values from 0 to 1 as strength of colour; more: other numbers of each pixel, for the table."""
+    pixels = values.reshape(shape)
     height, width = shape
     cell = 360 / max(height, width)
     parts = []
     for row in range(height):
         for column in range(width):
             value = float(pixels[row, column])
-            if value > 0:
+            if value > 0.0005:
                 parts.append(
                     f'<rect class="cell" x="{column * cell:.2f}" y="{row * cell:.2f}" width="{cell:.2f}" '
                     f'height="{cell:.2f}" fill-opacity="{value:.3f}"><title>row {row}, column {column}: '
                     f"{value:.0%}</title></rect>"
                 )
     frame = f'<rect class="frame" x="0.5" y="0.5" width="{width * cell - 1:.1f}" height="{height * cell - 1:.1f}"/>'
-    order = np.argsort(-share, kind="stable")
+    order = np.argsort(-values, kind="stable").tolist()
     lines = [
-        [
-            str(i // width),
-            str(i % width),
-            percent(float(share[i])),
-            *([] if alpha is None else [number(float(alpha[i]), 3)]),
-        ]
-        for i in order.tolist()
-        if share[i] > 0
+        [str(i // width), str(i % width), percent(float(values[i])), *(number(float(m[i]), 3) for m in more.values())]
+        for i in order
     ]
-    yardstick = "" if before is None else f" (the prior alone would give {percent(before)} to each)"
-    return Figure(
-        "Which pixels matter",
-        f"The stronger its colour, the more of the drawn models have a path from a pixel to an output{yardstick}.",
-        svg(
-            width * cell,
-            height * cell,
-            "Share of drawn models that use each pixel",
-            "".join(parts) + frame,
-            "chart map",
-        ),
-        ["row", "column", "share of drawn models", *([] if alpha is None else ["largest alpha"])],
-        lines,
-    )
+    inside = svg(width * cell, height * cell, title, "".join(parts) + frame, "chart map")
+    return Figure(title, how, inside, ["row", "column", name, *more], lines)
 
 
 def network_picture(

@@ -57,7 +57,7 @@
     get("entropy").textContent = found.entropy.toFixed(3);
     get("epistemic").textContent = found.epistemic.toFixed(3);
     const verdict = Math.fround(found.mean[best]) > Math.fround(threshold) ? "decided" : "in doubt";
-    get("verdict").textContent = `${packed.classes[best]} with ${(100 * found.mean[best]).toFixed(1)}%: ${verdict} (decided above ${threshold})`;
+    get("verdict").textContent = `${packed.classes[best]} with ${(100 * found.mean[best]).toFixed(1)}%: ${verdict} (it takes more than ${threshold})`;
   }
 
   if (packed.kind === "table") {
