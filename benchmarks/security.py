@@ -43,6 +43,8 @@ apostrophe in front. What a model file keeps of a table (column names, levels, m
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
 | damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
 | no NaN reaches a saved model | `tests/test_hostile.py`, `tests/test_store.py` |
+| a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |
+| a page made with `--no-rows` holds no raw row | `tests/report/test_report.py` |
 | threads do not disturb each other; a child forked after a fit does not hang | `tests/test_threads.py` |
 
 From the last run:

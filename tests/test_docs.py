@@ -48,6 +48,12 @@ def test_security_has_the_counts_of_a_run() -> None:
     assert (ROOT / "SECURITY.md").read_text("utf-8") == security.page(counts)
 
 
+def test_the_page_on_reports_has_an_example_that_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "report.md").read_text("utf-8"), re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_local_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8")):

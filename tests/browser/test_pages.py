@@ -272,7 +272,9 @@ def test_a_test_image_drawn_large_comes_back_as_it_was(browser: Any, pages: dict
     image = sn.data.load("digits").test[0][4].reshape(8, 8)
     large = image.repeat_interleave(30, 0).repeat_interleave(30, 1)
     with Opened(browser, pages["image"]) as page:
-        found = page.evaluate("ink => Array.from(slabnet.digest(ink, 240, [8, 8], 8))", large.flatten().tolist())
+        found = page.evaluate(
+            "ink => Array.from(slabnet.digest(ink, 240, [8, 8], 8, [4, 4]))", large.flatten().tolist()
+        )
     columns = image.sum(0) > 0
     shift = int(columns.nonzero()[0])  # only where it lies from left to right is decided anew
     other = np.array(found).reshape(8, 8)
@@ -316,3 +318,19 @@ def test_it_prints(browser: Any, pages: dict[str, Path]) -> None:
         page.emulate_media(media="print")
         assert not page.locator("#live").is_visible()
         assert page.locator("#trust").is_visible()
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif(not os.environ.get("SLABNET_DATA"), reason="needs the MNIST files under SLABNET_DATA")
+def test_drawings_are_placed_like_mnist_s_own(browser: Any, tmp_path: Path) -> None:
+    """Enlarged test images, taken for drawings, come back nearly as they were."""
+    x, y = (part[:300] for part in sn.data.load("mnist").test)
+    path = sn.write_report(tmp_path / "r.html", sn.mlp((784, 10)), (x, y), image_shape=(28, 28))
+    with Opened(browser, path) as page:
+        assert page.evaluate("slabnet.data.network.box") == 20
+        for image in x[:6].reshape(-1, 28, 28):
+            large = image.repeat_interleave(10, 0).repeat_interleave(10, 1)
+            code = "ink => Array.from(slabnet.digest(ink, 280, [28, 28], 20, slabnet.data.network.centre))"
+            found = np.array(page.evaluate(code, large.flatten().tolist()))
+            assert np.corrcoef(found, image.flatten().numpy())[0, 1] > 0.9
+            assert found.sum() == pytest.approx(float(image.sum()), rel=0.02)

@@ -265,6 +265,33 @@ def test_yes_or_no_is_two_classes() -> None:
     assert as_classes(both) is both
 
 
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"rows": [{"gamma": 1}]},
+        {"epochs": {"kl": ["x"], "n": 3}},
+        {"epochs": [1]},
+        {"recipe": {"network": {"hidden": "</script>"}}, "data": "digits"},
+        {"estimator": {"scaling_x": {"centre": "x"}}},
+    ],
+)
+def test_a_file_that_misdescribes_its_fit_is_one_line(about: dict[str, Any], tmp_path: Path) -> None:
+    sn.save(sn.mlp((64, 10)), tmp_path / "m.slab", **{"data": "digits"} | about)
+    with pytest.raises(sn.SlabnetError) as found:
+        report_file(tmp_path / "m.slab", tmp_path / "r.html")
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_hostile_text_in_a_file_stays_text(tmp_path: Path) -> None:
+    about = {"data": HOSTILE[0], "command": HOSTILE[3], "config": {HOSTILE[1]: HOSTILE[2]}, "target": HOSTILE[1]}
+    sn.save(sn.mlp((4, 2)), tmp_path / "m.slab", input_names=HOSTILE, estimator={"classes": HOSTILE[:2]}, **about)
+    reader = Reader(report_file(tmp_path / "m.slab", tmp_path / "r.html").read_text("utf-8"))
+    assert len(reader.inside["script"]) == 2
+    assert not [tag for tag, _ in reader.tags if tag == "img"]
+    assert HOSTILE[3] in reader.text
+
+
 def test_json_cannot_end_its_element() -> None:
     text = str(as_json({"a": "</script><!-- & \u2028"}))
     assert not set("<>&\u2028") & set(text)

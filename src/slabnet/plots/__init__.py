@@ -9,17 +9,31 @@ from slabnet.plots.runs import (
     plot_entropies,
     plot_inclusion_history,
 )
+from slabnet.plots.trust import (
+    plot_alphas,
+    plot_importances,
+    plot_input_map,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_ways,
+)
 
 __all__ = [
     "demo_picture",
     "plot_alpha",
+    "plot_alphas",
     "plot_averaging",
     "plot_case",
     "plot_doubtful",
     "plot_drawn_layer",
     "plot_entropies",
     "plot_history",
+    "plot_importances",
     "plot_inclusion_history",
+    "plot_input_map",
     "plot_inputs",
     "plot_network",
+    "plot_reliability",
+    "plot_risk_coverage",
+    "plot_ways",
 ]

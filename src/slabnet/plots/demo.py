@@ -16,7 +16,7 @@ from slabnet.scopes import drawable_layers
 POSITIVE, NEGATIVE, QUIET = "#c8553d", "#28587b", "#9a9a9a"
 
 
-def plot_history(axes: Any, history: History) -> None:
+def plot_history(axes: Any, history: History) -> Any:
     """Both terms of the bound, a row of data, and the share of weights with alpha above one half."""
     epochs = history.column("epoch")
     axes.plot(epochs, [-v / history.n for v in history.column("log_likelihood")], color=POSITIVE)
@@ -27,9 +27,10 @@ def plot_history(axes: Any, history: History) -> None:
     density.set_ylabel("weights in the median model, %")
     axes.plot([], [], color=QUIET, linestyle="--")
     axes.legend(["-log-likelihood", "KL", "density (right)"], frameon=False, fontsize=8)
+    return axes
 
 
-def plot_network(axes: Any, net: Network, chosen: Selection, threshold: int = 3000) -> None:
+def plot_network(axes: Any, net: Network, chosen: Selection, threshold: int = 3000) -> Any:
     """The units and the weights that lie on a path from an input to an output; colour is the sign of mu."""
     assert chosen.active is not None
     layers = drawable_layers(net)
@@ -52,9 +53,10 @@ def plot_network(axes: Any, net: Network, chosen: Selection, threshold: int = 30
     axes.set_xticks(range(len(sizes)), [f"{size} inputs" if i == 0 else str(size) for i, size in enumerate(sizes)])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
+    return axes
 
 
-def plot_inputs(axes: Any, chosen: Selection, shape: tuple[int, int]) -> None:
+def plot_inputs(axes: Any, chosen: Selection, shape: tuple[int, int]) -> Any:
     """How many weights of the chosen model read each pixel."""
     assert chosen.active is not None
     count = next(iter(chosen.active.values())).sum(0).reshape(shape).cpu().numpy()
@@ -62,9 +64,10 @@ def plot_inputs(axes: Any, chosen: Selection, shape: tuple[int, int]) -> None:
     axes.figure.colorbar(image, ax=axes, label="weights in use", shrink=0.8)
     axes.set_xticks([])
     axes.set_yticks([])
+    return axes
 
 
-def plot_doubtful(axes: Any, split: Split, prediction: Prediction, rows: int = 5) -> None:
+def plot_doubtful(axes: Any, split: Split, prediction: Prediction, rows: int = 5) -> Any:
     """The test images of highest entropy, and what share of the drawn networks votes for which class."""
     assert split.image_shape is not None
     assert prediction.votes is not None
@@ -80,6 +83,7 @@ def plot_doubtful(axes: Any, split: Split, prediction: Prediction, rows: int = 5
         colours = [POSITIVE if c == right else QUIET for c in range(split.classes)]
         axes.bar(np.arange(split.classes), -0.9 * votes, bottom=line + 0.95, width=0.7, color=colours)
         axes.axhline(line + 0.95, color=QUIET, linewidth=0.5)
+    return axes
 
 
 def demo_picture(net: Network, chosen: Selection, history: History, split: Split, prediction: Prediction) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 TRUTH, WRONG, OTHER, QUIET, AVERAGE = "#2a9d55", "#c8322b", "#4c72b0", "#8a8a8a", "#d9a400"
 
 
-def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Any:
     """Accuracy against the number of draws averaged, one line a run (the paper's fig. predsamples)."""
     for name, points in curves.items():
         axes.plot([p["draws"] for p in points], [p["accuracy"] for p in points], marker="o", markersize=3, label=name)
@@ -18,27 +18,30 @@ def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]
     axes.set_xticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
     axes.minorticks_off()
     _finish(axes)
+    return axes
 
 
-def plot_entropies(axes: Any, quantiles: Mapping[str, Sequence[float]], classes: int = 10) -> None:
+def plot_entropies(axes: Any, quantiles: Mapping[str, Sequence[float]], classes: int = 10) -> Any:
     """Share of the rows whose predictive entropy is at most x (the paper's fig. entrop)."""
     for name, values in quantiles.items():
         axes.plot(values, np.linspace(0, 1, len(values)), label=name)
     axes.axvline(np.log(classes), color=QUIET, linestyle=":", linewidth=0.8)
     axes.set(xlabel=f"entropy of the averaged probabilities, nats (dotted: log {classes})", ylabel="share of images")
     _finish(axes)
+    return axes
 
 
-def plot_alpha(axes: Any, histogram: Sequence[int], title: str = "") -> None:
+def plot_alpha(axes: Any, histogram: Sequence[int], title: str = "") -> Any:
     """How many weights of a layer have which inclusion probability, on a log scale (the paper's fig. hist)."""
     edges = np.linspace(0, 1, len(histogram) + 1)
     axes.bar(edges[:-1], np.maximum(histogram, 0.5), width=np.diff(edges), align="edge", color=OTHER, edgecolor="white")
     axes.set(yscale="log", xlim=(0, 1), ylim=(0.5, None), xlabel="alpha", ylabel="weights", title=title)
     axes.axvline(0.5, color=WRONG, linestyle="--", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
-def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequence[float]]], psi: float) -> None:
+def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequence[float]]], psi: float) -> Any:
     """Mean alpha over the epochs, for several runs; the dashed line is the prior's psi."""
     for name, history in columns.items():
         values = history["density_expected"]
@@ -46,6 +49,7 @@ def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequenc
     axes.axhline(psi, color=QUIET, linestyle="--", linewidth=0.8)
     axes.set(xlabel="epoch", ylabel="mean alpha (dashed: psi)")
     _finish(axes)
+    return axes
 
 
 def plot_drawn_layer(left: Any, right: Any, weights: np.ndarray[Any, Any], largest: float, title: str) -> None:

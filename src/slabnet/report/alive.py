@@ -18,6 +18,7 @@ from slabnet.networks import Network
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 
 MOST_WEIGHTS = 50_000
+MOST_CONTROLS = 300
 PICKED = 20  # test images to pick from
 INK = 0.1  # a pixel above this is part of the drawing
 
@@ -38,6 +39,9 @@ def why_absent(measured: Measured) -> str | None:
     count = sum(int(mask.sum()) for mask in _masks(measured).values())
     if count > MOST_WEIGHTS:
         return f"{count} weights are left, and a page carries at most {MOST_WEIGHTS}: a smaller model could run here."
+    used = len(measured.subject.inputs) if chosen is None or chosen.inputs is None else int(chosen.inputs.sum())
+    if measured.subject.image_shape is None and used > MOST_CONTROLS:
+        return f"{used} inputs are in use, and a page has controls for at most {MOST_CONTROLS}."
     return None
 
 
@@ -102,18 +106,26 @@ def typed_array(values: Tensor | NDArray[Any], kind: str) -> str:
 
 
 def _images(measured: Measured, rows: bool) -> dict[str, Any]:
-    """How large drawings are in these images, and some test images to pick from."""
+    """How large drawings are in these images and where their mass lies, and some test images to pick from."""
     subject = measured.subject
     assert subject.image_shape is not None
     if subject.test is None:
-        return {"box": max(subject.image_shape), "images": []}
+        middle = [side / 2 for side in subject.image_shape]
+        return {"box": max(subject.image_shape), "centre": middle, "images": []}
     x, y = subject.test
-    some = x[:500].reshape(-1, *subject.image_shape) > INK
+    few = x[:500].reshape(-1, *subject.image_shape).double()
+    mass = few.sum((1, 2)).clamp_min(1e-9)
+    centre = []
+    for side, along in zip(subject.image_shape, (few.sum(2), few.sum(1)), strict=True):
+        at = (along * (torch.arange(side) + 0.5)).sum(1) / mass
+        centre.append(round(float(at.median()), 3))
+    some = few > INK
     sides = torch.maximum(some.any(2).sum(1), some.any(1).sum(1)).double()
     images = []
     if rows:
         images = [{"pixels": typed_array(x[i], "<f4"), "truth": int(y[i])} for i in range(min(PICKED, len(x)))]
-    return {"box": round(float(sides.median())) or max(subject.image_shape), "images": images}
+    box = round(float(sides.median())) or max(subject.image_shape)
+    return {"box": box, "centre": centre, "images": images}
 
 
 def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from slabnet.report.svg import Axis, Chart, number, percent, short
 
 MOST_POINTS = 300  # of a line: a chart is 400 pixels wide
+MOST_LINES = 500  # of a table of epochs
 SHOWN_INPUTS = 30
 
 
@@ -71,44 +72,32 @@ def ways_chart(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> 
 def importance_chart(rows: Sequence[Mapping[str, Any]], before: float | None, effects: bool) -> Figure:
     """Inputs by the share of drawn models that use them; `before` is that share before any data."""
     shown = rows[:SHOWN_INPUTS]
-    height = 60 + 18 * len(shown)
-    parts = Chart(Axis(0, 1, "share of drawn models that use the input"), Axis(0, len(shown), ""), height=height)
-    parts.y.ticks = []
+    chart = Chart(
+        Axis(0, 1, "share of drawn models that use the input"),
+        Axis(0, len(shown), "", ticks=[]),
+        height=60 + 28 * len(shown),
+    )
     for place, row in enumerate(shown):
-        top = len(shown) - place
-        left, right, y0, y1 = parts.px(0), parts.px(row["share"]), parts.py(top - 0.15), parts.py(top - 0.85)
-        kind = "s0" if row["selected"] else "s7"
-        parts.parts.append(
-            str(
-                Markup('<rect class="bar {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-                    kind, left, y0, max(right - left, 0.5), y1 - y0
-                )
-            )
-            + str(
-                Markup('<text class="name" x="{:.1f}" y="{:.1f}">{}</text>').format(
-                    left + 5, (y0 + y1) / 2 + 4, _cut(row["input"])
-                )
-            )
-        )
+        top = chart.py(len(shown) - place)
+        place_of = (chart.px(0), top + 16, max(chart.px(row["share"]) - chart.px(0), 0.5))
+        bar = Markup('<rect class="bar {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="8"/>')
+        name = Markup('<text class="name" x="{:.1f}" y="{:.1f}">{}</text>')
+        chart.parts.append(str(bar.format("s0" if row["selected"] else "s7", *place_of)))
+        chart.parts.append(str(name.format(chart.px(0) + 1, top + 12, _cut(row["input"]))))
     if before is not None:
-        parts.rule(x=before, kind="rule dashed")
+        chart.rule(x=before, kind="rule dashed")
     left_out = (
-        f" The {SHOWN_INPUTS} highest of {len(rows)} are drawn; the table has all." if len(rows) > len(shown) else ""
+        f" The first {SHOWN_INPUTS} of {len(rows)} are drawn; the table has all." if len(rows) > len(shown) else ""
     )
     yardstick = "; the dashed line is what the prior alone would give" if before is not None else ""
-    lines = [
-        [
-            row["input"],
-            percent(row["share"]),
-            *([number(row["effect"])] if effects else []),
-            "yes" if row["selected"] else "no",
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        effect = [number(row["effect"])] if effects else []
+        lines.append([row["input"], percent(row["share"]), *effect, "yes" if row["selected"] else "no"])
     return Figure(
         "Which inputs matter",
         f"A bar is how often a path leads from the input to an output, over drawn models{yardstick}.{left_out}",
-        parts.render("Share of drawn models that use each input"),
+        chart.render("Share of drawn models that use each input"),
         ["input", "share of drawn models", *(["mean effect"] if effects else []), "in the chosen model"],
         lines,
         [("s0", "in the chosen model"), ("s7", "not in it")],
@@ -147,7 +136,7 @@ def bound_chart(epochs: Mapping[str, Any]) -> Figure:
     for colour, values in enumerate((fit, kl)):
         chart.line(*thin(at, values), colour)
     weight = epochs.get("kl_weight") or [1.0] * len(fit)
-    lines = [[str(i + 1), number(fit[i]), number(kl[i]), number(weight[i], 3)] for i in range(len(fit))]
+    lines = [[str(i + 1), number(fit[i]), number(kl[i]), number(weight[i], 3)] for i in _some(len(fit))]
     return Figure(
         "The two terms of the bound",
         "Training lowers the sum: the first line is how badly the data are explained, the second what the model costs. "
@@ -174,7 +163,7 @@ def density_chart(epochs: Mapping[str, Any]) -> Figure:
         "epochs may change which weights are chosen.",
         chart.render("Density and convergence of the inclusion probabilities over the epochs"),
         ["epoch", *(text for text, _ in found)],
-        [[str(i + 1), *(percent(values[i]) for _, values in found)] for i in range(count)],
+        [[str(i + 1), *(percent(values[i]) for _, values in found)] for i in _some(count)],
         [(f"s{i}", text) for i, (text, _) in enumerate(found)],
     )
 
@@ -288,16 +277,25 @@ def thin(xs: Sequence[float], ys: Sequence[float], most: int = MOST_POINTS) -> t
     >>> thin([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], 3)
     ([1, 3, 5], [1, 3, 5])
     """
-    if len(xs) <= most:
-        return list(xs), list(ys)
-    places = [round(i * (len(xs) - 1) / (most - 1)) for i in range(most)]
+    places = _some(len(xs), most)
     return [xs[i] for i in places], [ys[i] for i in places]
 
 
 def share_ticks(least: float) -> list[tuple[float, str]]:
-    """Ticks of a density axis as per cent."""
-    low = math.floor(math.log10(least / 1.6))
-    return [(10.0**e, f"{100 * 10.0**e:g}%") for e in range(low, 1)]
+    """Ticks of a density axis as per cent, from below `least` to all: closer ones where the axis is short.
+
+    >>> [text for _, text in share_ticks(0.2)]
+    ['10%', '20%', '50%', '100%']
+    """
+    low = math.floor(math.log10(least))
+    leads = (1, 2, 5) if low >= -2 else (1,)
+    found = [(lead * 10.0**e, f"{100 * lead * 10.0**e:g}%") for e in range(low, 1) for lead in leads]
+    return [(value, text) for value, text in found if value <= 1]
+
+
+def _some(count: int, most: int = MOST_LINES) -> list[int]:
+    """Places from first to last, at most so many of them."""
+    return list(range(count)) if count <= most else [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
 def _cut(text: str, most: int = 46) -> str:

@@ -16,6 +16,7 @@ from slabnet.report.charts import Figure
 from slabnet.report.svg import number, percent, short, svg
 
 MOST_EDGES = 600
+MOST_SIDE = 300  # points of a matrix in each direction; larger ones show the strongest weight of each block
 POSITIVE, NEGATIVE = (200, 85, 61), (40, 110, 180)
 
 
@@ -46,47 +47,31 @@ def grey(values: NDArray[Any], low: float = 0.0, high: float = 1.0) -> NDArray[n
     return np.asarray(np.round(255 * (1 - share)), dtype=np.uint8)
 
 
-def input_map(share: NDArray[Any], alpha: NDArray[Any] | None, shape: tuple[int, int], before: float | None) -> Figure:
-    """The inclusion map over pixels: how often drawn models use each."""
-    pixels = share.reshape(shape)
+def input_map(
+    title: str, how: str, name: str, values: NDArray[Any], shape: tuple[int, int], more: Mapping[str, NDArray[Any]]
+) -> Figure:
+    """A map over pixels, values from 0 to 1 as strength of colour; more: other numbers of each pixel, for the table."""
+    pixels = values.reshape(shape)
     height, width = shape
     cell = 360 / max(height, width)
     parts = []
     for row in range(height):
         for column in range(width):
             value = float(pixels[row, column])
-            if value > 0:
+            if value > 0.0005:
                 parts.append(
                     f'<rect class="cell" x="{column * cell:.2f}" y="{row * cell:.2f}" width="{cell:.2f}" '
                     f'height="{cell:.2f}" fill-opacity="{value:.3f}"><title>row {row}, column {column}: '
                     f"{value:.0%}</title></rect>"
                 )
     frame = f'<rect class="frame" x="0.5" y="0.5" width="{width * cell - 1:.1f}" height="{height * cell - 1:.1f}"/>'
-    order = np.argsort(-share, kind="stable")
+    order = np.argsort(-values, kind="stable").tolist()
     lines = [
-        [
-            str(i // width),
-            str(i % width),
-            percent(float(share[i])),
-            *([] if alpha is None else [number(float(alpha[i]), 3)]),
-        ]
-        for i in order.tolist()
-        if share[i] > 0
+        [str(i // width), str(i % width), percent(float(values[i])), *(number(float(m[i]), 3) for m in more.values())]
+        for i in order
     ]
-    yardstick = "" if before is None else f" (the prior alone would give {percent(before)} to each)"
-    return Figure(
-        "Which pixels matter",
-        f"The darker a pixel, the more of the drawn models have a path from it to an output{yardstick}.",
-        svg(
-            width * cell,
-            height * cell,
-            "Share of drawn models that use each pixel",
-            "".join(parts) + frame,
-            "chart map",
-        ),
-        ["row", "column", "share of drawn models", *([] if alpha is None else ["largest alpha"])],
-        lines,
-    )
+    inside = svg(width * cell, height * cell, title, "".join(parts) + frame, "chart map")
+    return Figure(title, how, inside, ["row", "column", name, *more], lines)
 
 
 def network_picture(
@@ -146,12 +131,16 @@ def network_picture(
 def matrix_picture(layers: Sequence[tuple[str, NDArray[Any], NDArray[Any]]]) -> Figure:
     """Too many weights for lines: a matrix for each layer. layers: (name, mu, which are in)."""
     tags = []
-    for name, mu, inside in layers:
+    for name, whole, all_inside in layers:
+        mu, inside = _shrunk(whole, all_inside)
         strongest = float(np.abs(mu[inside]).max()) if inside.any() else 1.0
         colours = np.zeros((*mu.shape, 4), np.uint8)
         colours[mu > 0, :3], colours[mu <= 0, :3] = POSITIVE, NEGATIVE
-        colours[..., 3] = np.where(inside, 70 + np.round(185 * np.minimum(np.abs(mu) / (strongest or 1.0), 1)), 0)
-        label = f"{name}: {int(inside.sum())} of {inside.size} weights; a row is a unit, a column one of its inputs"
+        size = np.minimum(np.abs(mu) / (strongest or 1.0), 1)
+        colours[..., 3] = np.where(inside, 75 + 12 * np.round(15 * size), 0)  # few levels: the file stays small
+        label = (
+            f"{name}: {int(all_inside.sum())} of {all_inside.size} weights; a row is a unit, a column one of its inputs"
+        )
         tags.append(
             Markup("<div class='matrix'><p>{}</p>{}</div>").format(label, image_tag(colours, label, "pixels wide"))
         )
@@ -193,6 +182,19 @@ def votes_picture(votes: Sequence[float], mean: Sequence[float], truth: int | No
                 f'<text class="tick" x="{(k + 0.5) * step:.1f}" y="{height - 2}" text-anchor="middle">{k}</text>'
             )
     return svg(width, height, label, "".join(parts), "votes")
+
+
+def _shrunk(mu: NDArray[Any], inside: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A matrix with at most MOST_SIDE rows and columns: the strongest weight of each block of a larger one."""
+    steps = [-(-side // MOST_SIDE) for side in mu.shape]
+    if max(steps) == 1:
+        return mu, inside
+    pads = [(0, -side % step) for side, step in zip(mu.shape, steps, strict=True)]
+    kept = np.pad(np.where(inside, mu, 0.0), pads)
+    rows, columns = kept.shape[0] // steps[0], kept.shape[1] // steps[1]
+    blocks = kept.reshape(rows, steps[0], columns, steps[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    best = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
+    return best, best != 0
 
 
 def _name(names: Mapping[tuple[int, int], str], column: int, unit: int) -> str:

@@ -44,11 +44,15 @@ def _summary(groups: Sequence[Group]) -> Section:
     best = max(groups, key=lambda group: _best(group)["accuracy"])
     row = _best(best)
     text = [
-        f"{runs} runs of {len(groups)} settings on {sets} are compared here, each by every way it can predict.",
+        f"{_runs(runs)} of {len(groups)} settings on {sets} are compared here, each by every way it can predict.",
         f"The most accurate is {best.label} on {best.dataset}: {percent(row['accuracy'], 2)} of the test rows "
-        f"(median over {len(best.runs)} runs), with {percent(row['density'], 2)} of the weights.",
+        f"(median over {_runs(len(best.runs))}), with {percent(row['density'], 2)} of the weights.",
     ]
     return Section("summary", "What was compared, and what came out", text)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _best(group: Group) -> dict[str, float]:

@@ -13,11 +13,13 @@ from slabnet.paths import chain_of
 from slabnet.report import charts, pictures
 from slabnet.report.alive import pack_network, typed_array, why_absent
 from slabnet.report.cases import doubtful_cases, wrong_cases
+from slabnet.report.charts import Figure
 from slabnet.report.measure import DOUBT, DRAWS, Measured, doubt_table
 from slabnet.report.parts import Section
 from slabnet.report.subject import versions
 from slabnet.report.svg import number, percent, short
 
+SATURATED = 0.9  # share of drawn prior models that use an input, above which it tells little
 THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.995, 0.999)
 
 
@@ -114,11 +116,7 @@ def _inputs(measured: Measured) -> Section | None:
     if reach is None:
         return None
     if shape is not None and len(reach) == shape[0] * shape[1]:
-        return Section(
-            "inputs",
-            "Which inputs matter",
-            figures=[pictures.input_map(reach, measured.pixel_alpha, shape, measured.reach_before)],
-        )
+        return Section("inputs", "Which inputs matter", figures=_maps(measured, shape))
     effects, names = measured.effects, measured.subject.inputs
     inside = (
         set()
@@ -139,6 +137,36 @@ def _inputs(measured: Measured) -> Section | None:
     return Section(
         "inputs", "Which inputs matter", figures=[charts.importance_chart(rows, measured.reach_before, with_effects)]
     )
+
+
+def _maps(measured: Measured, shape: tuple[int, int]) -> list[Figure]:
+    """How often drawn models use a pixel, and how much it moves the answer."""
+    reach, before, alpha, effects = measured.reach, measured.reach_before, measured.pixel_alpha, measured.effects
+    assert reach is not None
+    share = {"share of drawn models": reach}
+    if alpha is not None and before is not None and before > SATURATED:
+        how = (
+            "The stronger its colour, the surer it is that some weight reads the pixel: the largest alpha of the "
+            "weights that do. (The share of drawn models with a path from it says little in so wide a network: "
+            f"{percent(before)} before any data.)"
+        )
+        often = pictures.input_map("Which pixels are read", how, "largest alpha", alpha, shape, share)
+    else:
+        yardstick = "" if before is None else f" (the prior alone would give {percent(before)} to each)"
+        how = f"The stronger its colour, the more drawn models have a path from the pixel to an output{yardstick}."
+        more = {} if alpha is None else {"largest alpha": alpha}
+        often = pictures.input_map("Which pixels are read", how, "share of drawn models", reach, shape, more)
+    if effects is None or not effects.max() > 0:
+        return [often]
+    how = (
+        "The stronger its colour, the further the class probabilities move with the pixel, on average over drawn "
+        f"models and test rows; full colour is {number(float(effects.max()), 3)} for a step from white to black."
+    )
+    size = effects / effects.max()
+    return [
+        often,
+        pictures.input_map("How much they matter", how, "share of the largest", size, shape, {"effect": effects}),
+    ]
 
 
 def _network(measured: Measured) -> Section | None:

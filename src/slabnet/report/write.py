@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
-from slabnet.checks import refuse
+from slabnet.checks import FileError, SlabnetError, one_line, refuse
 from slabnet.devices import device_of
 from slabnet.files import check_writable
 from slabnet.records import History, Selection
@@ -19,6 +20,8 @@ from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
 from slabnet.report.subject import Scale, Subject, subject_from_file
+
+MOST_ROWS = 100_000
 
 
 def write_report(
@@ -93,12 +96,18 @@ def report_file(
 ) -> Path:
     """The page of a model file; what `slabnet report MODEL` does."""
     check_writable("report", out)
-    return write_page(out, model_page(subject_from_file(model, data, foreign), no_rows))
+    try:
+        page = model_page(subject_from_file(model, data, foreign), no_rows)
+    except SlabnetError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # what it says of its fit
+        raise FileError(f"report: {model} must describe its fit as slabnet does, got: {one_line(error)}") from None
+    return write_page(out, page)
 
 
 def model_page(subject: Subject, no_rows: bool = False) -> bytes:
     """The page of one model, as bytes; the same for the same model and rows."""
-    measured = Measured(subject, subject.seed or 0)
+    measured = Measured(_some_rows(subject), subject.seed or 0)
     was_training = subject.net.training
     subject.net.eval()
     try:
@@ -106,6 +115,16 @@ def model_page(subject: Subject, no_rows: bool = False) -> bytes:
     finally:
         subject.net.train(was_training)
     return render_page(subject.title, f"a network fitted with {subject.method}", sections, data)
+
+
+def _some_rows(subject: Subject) -> Subject:
+    """The subject with at most MOST_ROWS test rows, evenly spaced; the page says so."""
+    if subject.test is None or len(subject.test[1]) <= MOST_ROWS:
+        return subject
+    rows = len(subject.test[1])
+    places = torch.linspace(0, rows - 1, MOST_ROWS).long()
+    said = f"It is judged here by {MOST_ROWS} of the {rows} test rows, evenly spaced."
+    return replace(subject, test=(subject.test[0][places], subject.test[1][places]), notes=[*subject.notes, said])
 
 
 def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -137,9 +137,9 @@ const slabnet = (() => {
     return { at, predict };
   }
 
-  // A drawing as the data have it: scaled so that its longer side fills the box, its centre of mass in the middle.
+  // A drawing as the data have it: scaled so that its longer side fills the box, its centre of mass where the data have it.
   // `ink` is a square of `side` numbers from 0 to 1; the result has shape [height, width].
-  function digest(ink, side, shape, box) {
+  function digest(ink, side, shape, box, centre) {
     const [height, width] = shape, out = new Float64Array(height * width);
     let left = side, right = -1, top = side, low = -1, mass = 0, mx = 0, my = 0;
     for (let y = 0; y < side; y++) for (let x = 0; x < side; x++) {
@@ -151,8 +151,8 @@ const slabnet = (() => {
     if (mass === 0) return out;
     const wide = right - left + 1, tall = low - top + 1, scale = box / Math.max(wide, tall);
     const limit = (v, size, room) => Math.min(Math.max(v, 0), Math.max(room - size, 0));
-    const ox = limit(width / 2 - (mx / mass - left) * scale, wide * scale, width);
-    const oy = limit(height / 2 - (my / mass - top) * scale, tall * scale, height);
+    const ox = limit(centre[1] - (mx / mass - left) * scale, wide * scale, width);
+    const oy = limit(centre[0] - (my / mass - top) * scale, tall * scale, height);
     const sums = new Float64Array((side + 1) * (side + 1)), row = side + 1;
     for (let y = 0; y < side; y++) for (let x = 0; x < side; x++)
       sums[(y + 1) * row + x + 1] = ink[y * side + x] + sums[y * row + x + 1] + sums[(y + 1) * row + x] - sums[y * row + x];

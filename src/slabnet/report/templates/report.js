@@ -57,7 +57,7 @@
     get("entropy").textContent = found.entropy.toFixed(3);
     get("epistemic").textContent = found.epistemic.toFixed(3);
     const verdict = Math.fround(found.mean[best]) > Math.fround(threshold) ? "decided" : "in doubt";
-    get("verdict").textContent = `${packed.classes[best]} with ${(100 * found.mean[best]).toFixed(1)}%: ${verdict} (decided above ${threshold})`;
+    get("verdict").textContent = `${packed.classes[best]} with ${(100 * found.mean[best]).toFixed(1)}%: ${verdict} (it takes more than ${threshold})`;
   }
 
   if (packed.kind === "table") {
@@ -114,7 +114,7 @@
   function read() {
     waiting = false;
     const pixels = ink.getImageData(0, 0, side, side).data;
-    look(slabnet.digest(Float64Array.from({ length: side * side }, (_, i) => pixels[4 * i + 3] / 255), side, packed.shape, packed.box));
+    look(slabnet.digest(Float64Array.from({ length: side * side }, (_, i) => pixels[4 * i + 3] / 255), side, packed.shape, packed.box, packed.centre));
   }
   function stroke(to) {
     ink.strokeStyle = "#000000"; ink.lineWidth = side / 10; ink.lineCap = ink.lineJoin = "round";
