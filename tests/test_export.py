@@ -147,7 +147,7 @@ def of_means(net: nn.Module, shape: tuple[int, ...], seed: int = 2) -> Case:
 def of_draws(likelihood: str) -> Case:
     net = sn.mlp((9, 12, 8, 2), likelihood=likelihood)
     chosen = random_model(net, 0.3, 4)
-    about = {"preprocessing": {"means": [0.5] * 9, "scales": [2.0] * 9}}
+    about = {"estimator": {"scaling_x": {"centre": [0.5] * 9, "scale": [2.0] * 9}}}
 
     def check(x: Tensor, found: Arrays) -> None:
         want = sn.predict(net, (x - 0.5) / 2.0, 5, draw=sn.fixed(chosen.masks, sn.exact), seed=3)
@@ -228,8 +228,10 @@ def command(*words: str | Path, cwd: Path, **environment: str) -> subprocess.Com
 def test_the_command_and_what_goes_beside_it(tmp_path: Path) -> None:
     net = sn.mlp((4, 6, 3))
     chosen = sn.budget_model(net, weights=12)
-    preprocessing = {"means": [0.0, 1.0, 2.0, 3.0], "scales": [1.0, 1.0, 2.0, 1.0], "categories": {"b": ["x", "y"]}}
-    about = {"input_names": ["a", "b=x", "b=y", "c"], "preprocessing": preprocessing}
+    scaling: dict[str, list[float]] = {"centre": [0.0, 1.0, 2.0, 3.0], "scale": [1.0, 1.0, 2.0, 1.0]}
+    columns = [{"name": "b", "categories": ["x", "y"]}]
+    about: dict[str, Any] = {"input_names": ["a", "b=x", "b=y", "c"], "table": columns}
+    about["estimator"] = {"scaling_x": scaling}
     sn.save(net, tmp_path / "m.slab", selection=chosen, **about)
     run = command("m.slab", "--to", "onnx", "--out", "m.onnx", "--json", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
@@ -237,7 +239,7 @@ def test_the_command_and_what_goes_beside_it(tmp_path: Path) -> None:
     assert told["written"] == ["m.onnx", "m.onnx.json"]
     assert told["input_names"] == about["input_names"]
     beside = json.loads((tmp_path / "m.onnx.json").read_text())
-    assert beside["preprocessing"] == {"categories": {"b": ["x", "y"]}}
+    assert beside["preprocessing"] == {"table": columns}
     import onnx
 
     (props,) = onnx.load(tmp_path / "m.onnx").metadata_props
@@ -247,8 +249,26 @@ def test_the_command_and_what_goes_beside_it(tmp_path: Path) -> None:
 
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     logits, *_ = session.run(None, {"x": x.numpy()})
-    inside = (x - torch.tensor(preprocessing["means"])) / torch.tensor(preprocessing["scales"])  # type: ignore[arg-type]
+    inside = (x - torch.tensor(scaling["centre"])) / torch.tensor(scaling["scale"])
     close(logits, masked(net, chosen, inside))
+
+
+def test_a_fitted_table_is_exported_in_its_own_units(tmp_path: Path) -> None:
+    source = np.random.default_rng(0)
+    x = source.normal(100.0, 20.0, size=(80, 3))
+    y = 1000.0 + 5.0 * x[:, 0] + source.normal(size=80)
+    model = sn.SlabRegressor(hidden=(4,), epochs=150, random_state=0).fit(x, y)
+    sn.save_estimator(model, tmp_path / "m.slab")
+    told = sn.export(tmp_path / "m.slab", "numpy", tmp_path / "m.py")
+    space: dict[str, Any] = {}
+    exec((tmp_path / "m.py").read_text(), space)  # as an importer would run it
+    found = space["predict"](x.astype(np.float32))
+    scaled = torch.as_tensor(model.scaling_x_.apply(x))
+    masks = model.chosen_.masks
+    want = model.scaling_y_.undo(sn.predict(model.network_, scaled, draw=sn.fixed(masks)).mean.numpy())
+    np.testing.assert_allclose(found["mean"].reshape(-1), want.reshape(-1), rtol=1e-4)
+    assert told["weights"] == model.chosen_.weights
+    assert told["noise"][0] == pytest.approx(float(y.var()) * 0.01, rel=3)  # in squared units of y, not of the fit
 
 
 def test_compact_files_and_the_median_model_are_exported(tmp_path: Path) -> None:

@@ -55,8 +55,7 @@ def export(
         told = {"preprocessing": dict(plan.rest)} | plan.about
         write_atomically(beside, (json.dumps(told, indent=1, sort_keys=True) + "\n").encode())
         written.append(str(beside))
-    weights = sum(int(step["mask"].sum()) for step in plan.networks[0] if "mask" in step)
-    return {"written": written, "format": to, "bytes": len(content), "weights": weights} | plan.about
+    return {"written": written, "format": to, "bytes": len(content), "weights": plan.weights} | plan.about
 
 
 def _writer(to: str) -> Any:

@@ -41,6 +41,7 @@ class Plan:
     scales: tuple[float, ...] = ()
     noise: tuple[float, ...] = ()
     rest: Mapping[str, Any] = field(default_factory=dict)
+    weights: int = 0
 
     @property
     def about(self) -> dict[str, Any]:
@@ -72,6 +73,16 @@ def make_plan(
     if len(noise) == 1:
         noise = noise * small.outputs
     names, means, scales, rest = _preprocessing(about or {}, int(np.prod(small.row_shape)))
+    weights = sum(int(step["mask"].sum()) for step in networks[0] if "mask" in step)
+    units = _response_scale(about or {}, small.outputs)
+    if units is not None:  # back to the units of the response: one more step, and the noise with it
+        back = {
+            "kind": "linear",
+            "weight": np.diag(np.asarray(units[1], np.float32)),
+            "mask": np.eye(small.outputs, dtype=bool),
+        }
+        networks = tuple((*steps, back | {"bias": np.asarray(units[0], np.float32)}) for steps in networks)
+        noise = [value * scale**2 for value, scale in zip(noise, units[1], strict=True)]
     return Plan(
         networks=networks,
         response=likelihood.name,
@@ -83,6 +94,7 @@ def make_plan(
         scales=scales,
         noise=tuple(noise),
         rest=rest,
+        weights=weights,
     )
 
 
@@ -163,15 +175,23 @@ def _array(values: Tensor) -> np.ndarray[Any, Any]:
 def _preprocessing(
     about: Mapping[str, Any], inputs: int
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], dict[str, Any]]:
-    """Names of the inputs, what standardises them, and what a graph cannot hold."""
-    rest = dict(about.get("preprocessing") or {})
-    means, scales = rest.get("means") or (), rest.get("scales") or ()
-    if _numbers(means, inputs) and _numbers(scales, inputs) and all(scales):
-        del rest["means"], rest["scales"]
-    else:
+    """Names of the inputs, what standardises them, and what a graph cannot hold: how a table becomes these inputs."""
+    kept = about.get("estimator") or {}
+    scaling = kept.get("scaling_x") or {}
+    means, scales = scaling.get("centre") or (), scaling.get("scale") or ()
+    if not (_numbers(means, inputs) and _numbers(scales, inputs) and all(scales)):
         means, scales = (), ()
+    rest = {key: about[key] for key in ("table", "target", "task") if key in about}
+    rest |= {"classes": kept["classes"]} if "classes" in kept else {}
     names = about.get("input_names") or ()
     return tuple(str(name) for name in names), tuple(means), tuple(scales), rest
+
+
+def _response_scale(about: Mapping[str, Any], outputs: int) -> tuple[list[float], list[float]] | None:
+    """Centre and scale of a response that the model was fitted to in standard units."""
+    scaling = (about.get("estimator") or {}).get("scaling_y") or {}
+    centre, scale = list(scaling.get("centre") or ()), list(scaling.get("scale") or ())
+    return (centre, scale) if _numbers(centre, outputs) and _numbers(scale, outputs) else None
 
 
 def _numbers(values: Any, count: int) -> bool:
