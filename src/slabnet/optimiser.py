@@ -36,12 +36,12 @@ class FusedAdam(torch.optim.Adam):
 
     def defer(self, layers: Iterable[Any]) -> None:
         """Take gradient and step in one pass for the weights of these layers, until `release`."""
-        rates = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
+        ours = {id(p) for group in self.param_groups for p in group["params"]}
         for layer in layers:
             if not isinstance(layer, SlabLayer) or not layer.plain_prior:
                 continue
             triple = tuple(p for p in (layer.weight.mu, layer.weight.rho, layer.weight.omega) if p is not None)
-            if all(id(p) in rates and native.applies(p) and p.is_contiguous() for p in triple):
+            if all(id(p) in ours and native.applies(p) and p.is_contiguous() for p in triple):
                 self._deferred[id(triple[0])] = triple
                 triple[0].slabnet_sink = self  # type: ignore[attr-defined]
 

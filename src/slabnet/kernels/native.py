@@ -115,8 +115,8 @@ def library() -> tuple[str, ctypes.CDLL] | None:
 
 def _load(path: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
-    del_once = torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps freed memory up to twice the largest block it
-    del del_once  # has seen freed: without this a step's buffers go back to the system and fault in again
+    freed = torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps freed memory up to twice the largest block it
+    del freed  # has seen freed: without this a step's buffers go back to the system and fault in again
     for name, signature in _SIGNATURES.items():
         found = getattr(loaded, f"slabnet_{name}")
         found.argtypes = [_TYPES[letter] for letter in signature] + [ctypes.c_int]

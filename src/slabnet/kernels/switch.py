@@ -19,7 +19,7 @@ Parts = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]  # mu, rho,
 
 def next_seed(generator: torch.Generator) -> Tensor:
     """A key for `noise_like`, `slab_draw` or `local_draw`: the generator's next number, never brought to Python."""
-    return torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator)
+    return next_seeds(generator, 1)[0]
 
 
 def next_seeds(generator: torch.Generator, count: int) -> tuple[Tensor, ...]:
