@@ -52,7 +52,7 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         model.network_,
         path,
         selection=model.selection_,
-        **{"estimator": kept, "history": last, "input_names": inputs} | about,
+        **{"estimator": kept, "history": last, "epochs": model.history_.columns(), "input_names": inputs} | about,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slabnet.checks import check_choice, refuse
-from slabnet.config import DATA_SETS
+from slabnet.config import DATA_SETS, TABLE_FILES
 from slabnet.files import check_writable
 
 commands = typer.Typer()
@@ -48,7 +48,7 @@ def write_runs_report(folder: Path, path: Path | None) -> None:
 def report(
     what: Annotated[Path, typer.Argument(metavar="MODEL|RUNS", help="A .slab file, or a folder of records.")],
     out: Annotated[Path, typer.Option(help="Where to write the page.")],
-    data: Annotated[str | None, typer.Option(help="Test rows to judge a model by; those of its own data.")] = None,
+    data: Annotated[str | None, typer.Option(help="Test rows: a data set by name, or a table (CSV, Parquet).")] = None,
     foreign: Annotated[str | None, typer.Option(help="A data set the model was not made for.")] = None,
     no_rows: Annotated[bool, typer.Option("--no-rows", help="Leave out every raw row of the data.")] = False,
     json: Json = False,
@@ -59,8 +59,10 @@ def report(
     for option, name in (("--data", data), ("--foreign", foreign)):
         if name is not None and what.is_dir():
             refuse("report", option, "left out for a folder of runs", name)
-        if name is not None:
+        if name is not None and not (option == "--data" and Path(name).suffix in TABLE_FILES):
             check_choice("report", option, name, DATA_SETS)
+    if data is not None and data not in DATA_SETS and not Path(data).is_file():
+        refuse("report", "--data", "a data set by name, or a table that exists", data)
     if what.is_dir():
         write_runs_report(what, out)
     else:

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slabnet.attach import likelihood_of
-from slabnet.checks import refuse
+from slabnet.checks import one_line, refuse
 from slabnet.config import DATA_SETS, Recipe
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
+from slabnet.data.reading import read_all
+from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
 from slabnet.networks import Network
 from slabnet.records import Selection
 from slabnet.store import load as load_model
@@ -105,7 +107,10 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     if name is None and about.get("data") in DATA_SETS:
         name = about["data"]
     split: Split | None = None
-    if name is not None:
+    own = None
+    if name is not None and "table" in about:
+        own = _table_rows(about, Path(name))
+    elif name is not None:
         if name not in DATA_SETS:
             refuse("report", "--data", f"one of {', '.join(DATA_SETS)}", name)
         try:
@@ -124,7 +129,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     return Subject(
         net=net,
         title=f"{name or about.get('data') or model.stem}",
-        test=None if split is None else split.test,
+        test=own if split is None else split.test,
         data=name,
         selection=None if header.get("rule") is None else load_selection(model, net),
         rows=about.get("rows") if same else None,
@@ -142,6 +147,32 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         fitted_with=header["version"],
         notes=notes,
     )
+
+
+def _table_rows(about: Mapping[str, Any], path: Path) -> Rows:
+    """The rows of a table whose target is known, as the network reads them."""
+    table = read_all(path, "report")
+    target, kept = str(about.get("target")), about.get("estimator") or {}
+    if target not in table:
+        refuse("report", "--data", f"a table with the column {one_line(target)}, which was fitted", str(path))
+    answers = table.pop(target)
+    known = [i for i, value in enumerate(answers) if not is_missing(value)]
+    if not known:
+        refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
+    chosen = {name: [values[i] for i in known] for name, values in table.items()}
+    x, _ = Preprocessing.from_dict(about["table"]).apply(chosen, "report")
+    scale_x, scale_y = _scale(kept.get("scaling_x")), _scale(kept.get("scaling_y"))
+    rows = x if scale_x is None else (x - scale_x.centre) / scale_x.scale
+    values = [answers[i] for i in known]
+    if "classes" in kept:
+        places = {as_label(name): index for index, name in enumerate(kept["classes"])}
+        strange = next((v for v in values if as_label(v) not in places), None)
+        if strange is not None:
+            refuse("report", "--data", f"a table with classes that were fitted in {one_line(target)}", repr(strange))
+        return torch.as_tensor(rows), torch.tensor([places[as_label(v)] for v in values])
+    y = as_numbers(values, target, "report")
+    y = y if scale_y is None else (y - scale_y.centre) / scale_y.scale
+    return torch.as_tensor(rows), torch.as_tensor(np.asarray(y, dtype=np.float64)).reshape(len(rows), -1)
 
 
 def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:

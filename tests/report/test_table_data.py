@@ -1,0 +1,44 @@
+"""A page about a fitted table, judged by rows of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slabnet as sn
+from slabnet.config import NetworkConfig, Recipe, TrainConfig
+from slabnet.report.subject import subject_from_file
+from slabnet.report.write import report_file
+from slabnet.tables import TableJob, fit_table
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path: Path) -> None:
+    source = np.random.default_rng(0)
+    size, colour = source.normal(50, 10, 60), source.choice(["red", "blue"], 60)
+    answer = 3 * size + 20 * (colour == "red")
+    target = [str(v) for v in answer] if task == "regression" else ["large" if v > 160 else "small" for v in answer]
+    lines = ["size,colour,answer", *(f"{s},{c},{t}" for s, c, t in zip(size, colour, target, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join([*lines, "51,red,"]))  # the last row has no answer
+    recipe = Recipe(network=NetworkConfig(hidden=(4,)), train=TrainConfig(epochs=30, batch_size=20))
+    fit_table(TableJob(tmp_path / "t.csv", "answer", recipe, task), tmp_path / "m.slab")  # type: ignore[arg-type]
+    subject = subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))
+    assert subject.test is not None
+    x, y = subject.test
+    assert x.shape == (60, 3)
+    assert subject.scale_x is not None
+    np.testing.assert_allclose(subject.scale_x.undo(x.numpy())[:, 0], size, rtol=1e-6)
+    if task == "regression":
+        assert subject.scale_y is not None
+        np.testing.assert_allclose(subject.scale_y.undo(y.numpy()).reshape(-1), answer, rtol=1e-6)
+    else:
+        assert [subject.classes(2)[int(v)] for v in y] == target
+    report_file(tmp_path / "m.slab", tmp_path / "r.html", str(tmp_path / "t.csv"))
+    text = (tmp_path / "r.html").read_text()
+    assert "colour" in text
+    report_file(tmp_path / "m.slab", tmp_path / "no.html", str(tmp_path / "t.csv"), no_rows=True)
+    (tmp_path / "other.csv").write_text("size,colour\n1,red\n")
+    with pytest.raises(sn.ArgumentError, match="--data must be a table with the column answer"):
+        subject_from_file(tmp_path / "m.slab", str(tmp_path / "other.csv"))
