@@ -138,7 +138,7 @@ def test_the_score_of_a_sampled_divergence_respects_its_weight(weight: float) ->
     means, errors = [], []
     for kind in ("exact", "sampled"):
         net, generator, rows = tiny_network(), torch.Generator().manual_seed(2), []
-        for _ in range(1500):
+        for _ in range(600):
             terms = elbo(
                 net,
                 net.likelihood,

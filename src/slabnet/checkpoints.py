@@ -62,8 +62,9 @@ class Checkpoints:
 class Keeper:
     """Writes the checkpoints of one run, and finds the one to go on from."""
 
-    def __init__(self, settings: Checkpoints, run: dict[str, Any]) -> None:
+    def __init__(self, settings: Checkpoints, run: dict[str, Any], defaults: dict[str, Any] | None = None) -> None:
         self.settings, self.run = settings, run
+        self.defaults = defaults or {}  # of settings that checkpoints of earlier versions do not know
         self.folder = Path(settings.folder)
         self.caught: int | None = None
         self._steps = 0
@@ -121,6 +122,8 @@ class Keeper:
         """Refuse to go on with another configuration or other data, and name what differs."""
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
+            if key == "config" and isinstance(theirs, dict):
+                theirs = self.defaults | theirs
             if ours == theirs:
                 continue
             if isinstance(ours, dict) and isinstance(theirs, dict):

@@ -80,7 +80,7 @@ def fit(
         if checkpoint is None:
             return started.run(watch, on_epoch, None)
         settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-        keeper = Keeper(settings, describe_run(started, fixed))
+        keeper = Keeper(settings, describe_run(started, fixed), TrainConfig().model_dump(mode="json"))
         if not resume and group.leads:
             keeper.start_afresh()
         elif resume and (found := group.share(keeper.latest() if group.leads else None)) is not None:

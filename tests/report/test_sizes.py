@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.experiments.engines import Here
 from slabnet.experiments.grid import run_grid
 from slabnet.experiments.profiles import Profile
 from slabnet.report import write
@@ -76,7 +77,7 @@ def test_runs_have_a_page_without_torch(tmp_path: Path) -> None:
         Profile.named("recommended").plan("digits", method, 0, hidden=(6,), epochs=2, post_epochs=1)
         for method in ("lbbnn", "deterministic")
     ]
-    run_grid(plans, tmp_path / "runs", show="off")
+    run_grid(plans, tmp_path / "runs", engine=Here("off"))
     page = runs_page(tmp_path / "runs").decode()
     for said in ("2 runs of 2 settings", "Accuracy against density", "Table 1", "slabnet reproduce --dataset digits"):
         assert said in page
@@ -97,7 +98,7 @@ def test_runs_have_a_page_without_torch(tmp_path: Path) -> None:
 
 def test_a_model_of_a_run_has_a_page_too(tmp_path: Path) -> None:
     plan = Profile.named("recommended").plan("digits", "lbbnn", 0, hidden=(6,), epochs=2, post_epochs=1)
-    run_grid([plan], tmp_path, show="off")
+    run_grid([plan], tmp_path, engine=Here("off"))
     text = write.report_file(tmp_path / f"{plan.key}.slab", tmp_path / "r.html").read_text("utf-8")
     assert "post-trained" in text
     assert "slabnet reproduce --dataset digits" in text
