@@ -9,7 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import baselines, choosing, compact, exactness, gradients, readme, security, speed
+from benchmarks import (
+    baselines,
+    choosing,
+    compact,
+    exactness,
+    gradients,
+    readme,
+    recipes,
+    results,
+    scaling_out,
+    security,
+    speed,
+)
 from benchmarks.record import DOCS, RECORDS, ROOT
 
 RECORDED = [("exactness", exactness), ("gradients", gradients), ("choosing", choosing), ("baselines", baselines)]
@@ -41,6 +53,18 @@ def test_the_page_on_speed_is_made_from_its_records() -> None:
 def test_the_page_on_deploying_is_made_from_its_records() -> None:
     record = json.loads((RECORDS / "compact.json").read_text("utf-8"))
     assert (DOCS / "deploy.md").read_text("utf-8") == compact.page(record)
+
+
+def test_the_page_on_scale_is_made_from_its_record() -> None:
+    record = json.loads((RECORDS / "scaling_out.json").read_text("utf-8"))
+    assert (DOCS / "scale.md").read_text("utf-8") == scaling_out.page(record)
+
+
+def test_the_pages_on_results_and_recipes_are_made_from_records() -> None:
+    assert (DOCS / "results.md").read_text("utf-8") == results.page()
+    assert (DOCS / "recipes.md").read_text("utf-8") == recipes.page()
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert results.fill(text) == text
 
 
 def test_security_has_the_counts_of_a_run() -> None:
