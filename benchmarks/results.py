@@ -82,7 +82,7 @@ def page() -> str:
         foreign=foreign(records).render("markdown"),
         departures="\n".join(f"- {line}" for line in said),
         differences=differences(groups_of(records)),
-        figures="\n\n".join(_figure(name) for name in sorted(path.stem for path in FIGURES.glob("*.svg"))),
+        figures="\n\n".join(_figure(name) for name in sorted(path.stem for path in FIGURES.glob("*.*"))),
     )
 
 
@@ -128,8 +128,13 @@ def _gaps(group: Group) -> dict[str, float]:
     return found
 
 
+def _is_images(name: str) -> bool:
+    return name.split("-")[0] in ("drawn", "wrong", "home", "abroad")
+
+
 def _figure(name: str) -> str:
-    return f"![{name}](figures/{name}.svg)\n\n*{CAPTIONS[name.split('-')[0]]}*"
+    kind = "png" if _is_images(name) else "svg"
+    return f"![{name}](figures/{name}.{kind})\n\n*{CAPTIONS[name.split('-')[0]]}*"
 
 
 BEGIN, END = "<!-- results: made by `python -m benchmarks.results` -->", "<!-- end of results -->"
@@ -192,9 +197,11 @@ def fill(readme: str) -> str:
 
 
 def main() -> None:
-    for old in FIGURES.glob("*.svg"):
+    for old in FIGURES.glob("*.*"):
         old.unlink()
-    write_figures(RESULTS, FIGURES, kinds=("svg",))
+    for path in write_figures(RESULTS, FIGURES):
+        if (path.suffix == ".png") != _is_images(path.stem):  # images are smaller as PNG, charts as SVG
+            path.unlink()
     write_page("results.md", page())
     readme = ROOT / "README.md"
     write_atomically(readme, fill(readme.read_text("utf-8")).encode())
