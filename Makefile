@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-crash test-cluster test-browser security docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-slow test-crash test-cluster test-browser security docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -14,6 +14,10 @@ test: .venv/.ready
 	$(RUN) -m ruff format --check src tests benchmarks
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n $(WORKERS)
+
+# Statistics of many draws, thousands of damaged files, large data.
+test-slow: .venv/.ready
+	$(RUN) -m pytest -n $(WORKERS) -m slow
 
 # Processes killed at random moments.
 test-crash: .venv/.ready
@@ -39,7 +43,7 @@ $(AXE):
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready
-	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or not crash' tests/test_crash.py tests/test_hostile.py tests/test_hostile_tables.py
+	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or slow or not crash' tests/test_crash.py tests/test_hostile.py tests/test_hostile_tables.py
 	$(RUN) -m benchmarks.security
 
 # Measurements behind the docs pages; each writes a record and the page made from it.

@@ -34,6 +34,7 @@ def _chosen_and_quoted(prediction: Prediction, y: torch.Tensor) -> float:
     return 0.999
 
 
+@pytest.mark.slow
 def test_the_promise_holds_as_often_as_it_says() -> None:
     """400 validation sets: the share of broken promises stays under 1 - confidence (plus Monte Carlo error)."""
     confidence, broken, promised = 0.9, 0, 0

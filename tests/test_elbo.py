@@ -15,6 +15,7 @@ from slabnet.elbo import RunningMean, elbo
 from slabnet.scopes import Draw, drawable_layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("samples", "baseline"), [(1, None), (1, RunningMean()), (4, None)])
 def test_score_is_unbiased(samples: int, baseline: RunningMean | None) -> None:
     net = tiny_network()
@@ -24,6 +25,7 @@ def test_score_is_unbiased(samples: int, baseline: RunningMean | None) -> None:
     assert float(((found.mean(0) - wanted).abs() / error).max()) < 4.5
 
 
+@pytest.mark.slow
 def test_control_variates_lower_the_variance() -> None:
     net = tiny_network()
     plain = estimates(net, sn.score, 1500, 1).var(0).sum()
@@ -33,6 +35,7 @@ def test_control_variates_lower_the_variance() -> None:
     assert 2 * float(others) < 0.8 * float(plain)
 
 
+@pytest.mark.slow
 def test_the_bias_of_the_relaxation_shrinks_with_delta() -> None:
     net = tiny_network()
     wanted = enumerated_gradient(net)
@@ -132,6 +135,7 @@ def test_under_a_fixed_selection_only_its_weights_are_charged() -> None:
     torch.testing.assert_close(terms.kl, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1.0, 0.1])
 def test_the_score_of_a_sampled_divergence_respects_its_weight(weight: float) -> None:
     """The mean gradient of weight * KL - log-likelihood is the same with the exact KL and the sampled one."""

@@ -127,6 +127,7 @@ def test_flipped_bits(kind: str, kept: dict[str, Path], tmp_path: Path, counts: 
     counts[f"{kind}: files with a flipped bit"] = flips
 
 
+@pytest.mark.slow
 def test_flipped_bits_of_a_checkpoint_are_all_found(
     kept: dict[str, Path], tmp_path: Path, counts: dict[str, int]
 ) -> None:

@@ -57,6 +57,7 @@ def test_cut_off_at_every_hundredth(name: str, kept: Path, tmp_path: Path, count
     counts[f"{name}: tables cut off"] = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_flipped_bits(name: str, kept: Path, tmp_path: Path, counts: dict[str, int]) -> None:
     whole = (kept / name).read_bytes()

@@ -192,6 +192,7 @@ def test_training_mode_is_restored() -> None:
     assert net.training
 
 
+@pytest.mark.slow
 def test_memory_is_flat_in_draws_and_rows() -> None:
     """Peak memory of 200 draws is that of 2, and 20 times the rows cost little more than their output."""
     code = """

@@ -44,6 +44,7 @@ def test_divergence_of_each_pair_against_the_sampled_one(posterior: type[Posteri
     assert abs(float(samples.mean()) - exact) < 4 * float(samples.std()) / 4000**0.5
 
 
+@pytest.mark.slow
 def test_sampled_divergence_at_relaxed_draws_tends_to_the_exact_one() -> None:
     made = layer(SpikeSlab, psi=0.2)
     blocks, gaps = made.blocks(), []

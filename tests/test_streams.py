@@ -112,6 +112,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_four_times_the_memory_there_is(tmp_path: Path) -> None:
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (1_050_000, 64))

@@ -150,6 +150,7 @@ print(sn.accuracy(prediction, y), resource.getrusage(resource.RUSAGE_SELF).ru_ma
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
 def test_a_million_rows_in_two_gigabytes() -> None:
     run = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=False, timeout=240)

@@ -113,6 +113,7 @@ def test_two_processes_do_not_make_the_same_run(tmp_path: Path) -> None:
     assert grid.records == []
 
 
+@pytest.mark.slow
 def test_several_processes_make_the_same_records(results: Path, tmp_path: Path) -> None:
     plans = [plan(), plan("gaussian"), plan("deterministic")]
     grid = run_grid(plans, tmp_path, engine=Processes(2), threads=1)
@@ -122,6 +123,7 @@ def test_several_processes_make_the_same_records(results: Path, tmp_path: Path) 
         assert without_times(pair[0]) == without_times(pair[1])
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = Profile.named("recommended").plan("digits", "lbbnn", 0, hidden=(30,), epochs=150, post_epochs=5)
     engine = Processes(1)
@@ -229,6 +231,7 @@ def test_formats(name: str, results: Path) -> None:
         table.render("html")
 
 
+@pytest.mark.slow
 def test_figures_are_whole_and_the_same_again(results: Path, tmp_path: Path) -> None:
     few = tmp_path / "few"
     few.mkdir()
