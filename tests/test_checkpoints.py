@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import slabnet as sn
 from slabnet import cutting
-from slabnet.checkpoints import Checkpoints, Interrupted, found
+from slabnet.checkpoints import FORMAT, Checkpoints, Interrupted, found
+from slabnet.containers import read_container
 from slabnet.files import write_atomically
 from slabnet.records import Epoch
 from slabnet.select import threshold_model
@@ -278,3 +279,20 @@ def test_settings_of_checkpoints_are_checked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(sn.ArgumentError, match="a folder"):
         Checkpoints(tmp_path / "file")
+
+
+def test_the_best_checkpoint_is_kept_beside_the_last_two(blobs: Data, tmp_path: Path) -> None:
+    x, y = blobs
+    y = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))]  # nothing to learn: validation gets worse
+    net = sn.mlp((4, 30, 3), seed=2)
+    config = sn.TrainConfig(
+        epochs=40, batch_size=10, lr=0.02, ramp_epochs=2, validation_fraction=0.3, patience=8, kl_weight=0.01
+    )
+    history = sn.fit(net, (x, y), config, checkpoint=Checkpoints(tmp_path, every_steps=1000), progress="off")
+    assert history.best_epoch is not None
+    assert history.best_epoch < len(history) - 2
+    header, _ = read_container(tmp_path / "best.slab", "test", FORMAT)
+    assert header["state"]["best_epoch"] == len(header["state"]["epochs"]) <= history.best_epoch
+    assert len(found(tmp_path)) == 2
+    sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=1), checkpoint=tmp_path, progress="off")  # starts afresh
+    assert not (tmp_path / "best.slab").exists()

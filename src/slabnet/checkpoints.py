@@ -1,7 +1,8 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, written while it runs.
 
 A run that is killed at any moment and resumed ends with the same bytes as one that was not (same machine, same number
-of threads). The folder holds the last two checkpoints; the best state of early stopping is a part of each.
+of threads). The folder holds the last two checkpoints and, with validation rows, the best one written as `best.slab`;
+the best state of early stopping is also a part of each.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import shutil
 import signal
 import threading
 import time
@@ -28,6 +30,7 @@ from slabnet.version import __version__
 
 FORMAT = 1
 KEPT = 2
+BEST = "best.slab"
 SHARE = 0.02  # of the time since the last checkpoint that writing one may take; epochs that end sooner wait
 logger = logging.getLogger("slabnet")
 
@@ -92,6 +95,8 @@ class Keeper:
         except (OSError, ArgumentError) as error:
             said = one_line(getattr(error, "strerror", None) or str(error))
             raise FileError(f"checkpoint: {path} could not be written: {said}; the ones before it are whole") from None
+        if _is_best(state):
+            _link(path, self.folder / BEST)
         for old in found(self.folder)[:-KEPT]:
             old.unlink(missing_ok=True)
         self._steps, self._written = steps, time.monotonic()
@@ -100,7 +105,7 @@ class Keeper:
 
     def start_afresh(self) -> None:
         """Forget the checkpoints of an earlier run in the same folder."""
-        for old in found(self.folder):
+        for old in [*found(self.folder), self.folder / BEST]:
             old.unlink(missing_ok=True)
 
     def latest(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
@@ -150,6 +155,23 @@ class Keeper:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _is_best(state: dict[str, Any]) -> bool:
+    """Whether this is the state after the best epoch so far, where validation rows say which that is."""
+    best, part = state.get("best_epoch"), state.get("part") or {}
+    return best is not None and best == len(state.get("epochs", ())) and not part.get("batches")
+
+
+def _link(path: Path, name: Path) -> None:
+    """A second name for a checkpoint, which stays when the first one goes; a copy where links are not known."""
+    temporary = name.with_name(f".{name.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        temporary.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    temporary.replace(name)
 
 
 def found(folder: Path) -> list[Path]:
