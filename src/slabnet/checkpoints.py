@@ -1,8 +1,8 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, written while it runs.
 
 A run that is killed at any moment and resumed ends with the same bytes as one that was not (same machine, same number
-of threads). The folder holds the last two checkpoints and, with validation rows, the best one written as `best.slab`;
-the best state of early stopping is also a part of each.
+of threads). The folder holds the last two checkpoints and, with validation rows, the parameters of the best
+epoch as `best.slab`; they are a part of each checkpoint too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import shutil
 import signal
 import threading
 import time
@@ -71,6 +70,7 @@ class Keeper:
         self.folder = Path(settings.folder)
         self.caught: int | None = None
         self._steps = 0
+        self._best: int | None = None  # the epoch whose parameters are in best.slab
         self._written, self._cost = time.monotonic(), 0.0
 
     def due(self, steps: int, epoch_ended: bool) -> bool:
@@ -91,17 +91,26 @@ class Keeper:
         header = {"kind": "checkpoint", "format": FORMAT, "version": __version__, "run": self.run, "state": state}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_container(path, header, {name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+            plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+            write_container(path, header, plain)
+            self._write_best(header, plain)
         except (OSError, ArgumentError) as error:
             said = one_line(getattr(error, "strerror", None) or str(error))
             raise FileError(f"checkpoint: {path} could not be written: {said}; the ones before it are whole") from None
-        if _is_best(state):
-            _link(path, self.folder / BEST)
         for old in found(self.folder)[:-KEPT]:
             old.unlink(missing_ok=True)
         self._steps, self._written = steps, time.monotonic()
         self._cost = self._written - started
         return path
+
+    def _write_best(self, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """The parameters after the best epoch so far, where validation rows say which that is."""
+        state = {key: header["state"].get(key) for key in ("best", "best_epoch")}
+        if state["best_epoch"] is None or state["best_epoch"] == self._best:
+            return
+        best = {name.replace("best:", "net:"): value for name, value in tensors.items() if name.startswith("best:")}
+        write_container(self.folder / BEST, header | {"state": state}, best)
+        self._best = state["best_epoch"]
 
     def start_afresh(self) -> None:
         """Forget the checkpoints of an earlier run in the same folder."""
@@ -155,23 +164,6 @@ class Keeper:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _is_best(state: dict[str, Any]) -> bool:
-    """Whether this is the state after the best epoch so far, where validation rows say which that is."""
-    best, part = state.get("best_epoch"), state.get("part") or {}
-    return best is not None and best == len(state.get("epochs", ())) and not part.get("batches")
-
-
-def _link(path: Path, name: Path) -> None:
-    """A second name for a checkpoint, which stays when the first one goes; a copy where links are not known."""
-    temporary = name.with_name(f".{name.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    try:
-        temporary.hardlink_to(path)
-    except OSError:
-        shutil.copyfile(path, temporary)
-    temporary.replace(name)
 
 
 def found(folder: Path) -> list[Path]:
