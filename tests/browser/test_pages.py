@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.experiments.engines import Here
 from slabnet.experiments.grid import run_grid
 from slabnet.experiments.profiles import Profile
 from slabnet.report.measure import Measured
@@ -58,7 +59,7 @@ def pages(model: Path, regression: Any, tmp_path_factory: pytest.TempPathFactory
         Profile.named("recommended").plan("digits", m, 0, hidden=(8,), epochs=2, post_epochs=1)
         for m in ("lbbnn", "gaussian")
     ]
-    run_grid(plans, folder / "runs", show="off")
+    run_grid(plans, folder / "runs", engine=Here("off"))
     return {
         "image": report_file(model, folder / "image.html"),
         "no-rows": report_file(model, folder / "no-rows.html", no_rows=True),
