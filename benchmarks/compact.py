@@ -321,7 +321,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         "## Measured",
         "",
-        f"MNIST, 784-400-600-10, default recipe: {found['weights']} of {found['dense_bytes'] // 4:,} weights are left "
+        f"A model of MNIST, 784-400-600-10: {found['weights']} of {found['dense_bytes'] // 4:,} weights are left "
         f"({found['density']:.2%}), between",
         f"{left} inputs and units. Logits differ from the masked network's by at most {found['largest_difference']:.0e} of a",
         f"row's largest. Microseconds a batch, all taking turns in one process, first quartile, with {found['threads']} thread(s) each (one:",
@@ -399,7 +399,10 @@ def main(arguments: list[str] | None = None) -> None:
         )
     elif not given.page:
         write_record(
-            "compact", f"python -m benchmarks.compact --rounds {given.rounds}", SEED, measure(given.model, given.rounds)
+            "compact",
+            f"python -m benchmarks.compact --model {given.model.name} --rounds {given.rounds}",
+            SEED,
+            measure(given.model, given.rounds),
         )
     path = RECORDS / "compact.json"
     if path.exists():

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 import slabnet as sn
-from benchmarks.record import RECORDS, provenance, write_page, write_record
+from benchmarks.record import RECORDS, provenance, write_page
+from benchmarks.tables import run_all
 from slabnet.data import load
 
 ASIDE = 10_000
@@ -61,8 +62,9 @@ def scaled(x: torch.Tensor, how: str | None) -> torch.Tensor:
     return 2 * x if how == "doubled" else x
 
 
-def run(dataset: str, given: dict[str, Any], seed: int) -> dict[str, Any]:
+def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
     """One candidate: fit, choose, post-train, judge on the rows kept aside."""
+    given, seed = CANDIDATES[job["candidate"]], job["seed"]
     x, y = load(dataset).train
     x = scaled(x, given.get("input"))
     train, aside = (x[:-ASIDE], y[:-ASIDE]), (x[-ASIDE:], y[-ASIDE:])
@@ -155,21 +157,10 @@ def main() -> None:
     if given.page:
         write_page("recipes.md", page())
         return
-    name = f"recipes-{given.dataset}"
-    for candidate in given.only or CANDIDATES:
-        done = _done(name)
-        if any(r["candidate"] == candidate and r["seed"] == given.seed for r in done):
-            continue
-        found = {"candidate": candidate, "seed": given.seed} | run(given.dataset, CANDIDATES[candidate], given.seed)
-        write_record(name, f"python -m benchmarks.recipes --dataset {given.dataset}", given.seed, [*_done(name), found])
-        print(json.dumps(found), flush=True)
+    jobs = [{"candidate": candidate, "seed": given.seed} for candidate in given.only or CANDIDATES]
+    command = f"python -m benchmarks.recipes --dataset {given.dataset}"
+    run_all(f"recipes-{given.dataset}", command, ("candidate", "seed"), jobs, lambda job: run(given.dataset, job))
     write_page("recipes.md", page())
-
-
-def _done(name: str) -> list[dict[str, Any]]:
-    path = RECORDS / f"{name}.json"
-    found: list[dict[str, Any]] = json.loads(path.read_text())["results"] if path.exists() else []
-    return found
 
 
 if __name__ == "__main__":

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from slabnet.experiments.provenance import provenance as source
 from slabnet.files import write_atomically
-from slabnet.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"
@@ -24,9 +19,7 @@ def write_record(name: str, command: str, seed: int, results: Any) -> dict[str, 
     record = {
         "command": command,
         "seed": seed,
-        "commit": _commit(),
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "threads": torch.get_num_threads()},
-        "versions": {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        **source(),
         "results": results,
     }
     RECORDS.mkdir(exist_ok=True)
@@ -51,13 +44,3 @@ def provenance(record: dict[str, Any]) -> str:
         f"Made by `{record['command']}`, seed {record['seed']}, commit {record['commit']}, "
         f"{machine['cores']} cores ({machine['processor']}), torch {versions['torch']}."
     )
-
-
-def _commit() -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() + ("+" if changed.stdout.strip() else "")

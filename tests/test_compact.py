@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.chosen import masked, random_model
 from torch import Tensor, nn
 
 import slabnet as sn
@@ -22,27 +23,6 @@ from slabnet.scopes import drawable_layers
 from slabnet.select import describe
 
 ACTIVATION = st.sampled_from(["relu", "sigmoid", "softplus", "tanh", "gelu", "leaky_relu", "silu"])
-
-
-def random_model(net: nn.Module, share: float, seed: int) -> sn.Selection:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in drawable_layers(net).values():
-            for block in layer.blocks():
-                block.mu.normal_(0, 1, generator=generator)
-                block.rho.uniform_(-3, 0, generator=generator)
-    masks = {
-        name: tuple(
-            torch.rand(b.mu.shape, generator=generator) < (share if b.mu.ndim > 1 else 0.6) for b in layer.blocks()
-        )
-        for name, layer in drawable_layers(net).items()
-    }
-    return describe(net, masks, "test")
-
-
-def masked(net: nn.Module, chosen: sn.Selection, x: Tensor) -> Tensor:
-    with torch.no_grad(), sn.drawing(net, sn.fixed(chosen.masks)):
-        return net(x)  # type: ignore[no-any-return]
 
 
 def rows(shape: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -77,7 +57,7 @@ def same(net: nn.Module, chosen: sn.Selection, x: Tensor) -> None:
 @settings(max_examples=40, deadline=None)
 def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int) -> None:
     net = sn.mlp(sizes, activation=activation, likelihood="gaussian").double()
-    same(net, random_model(net, share, seed), rows((6, sizes[0]), seed))
+    same(net, random_model(net, share, seed, rho=(-3, 0)), rows((6, sizes[0]), seed))
 
 
 @given(share=st.floats(0.05, 0.4), seed=st.integers(0, 10_000), activation=st.sampled_from(["relu", "sigmoid"]))
@@ -85,7 +65,7 @@ def test_linear_chains(sizes: list[int], activation: str, share: float, seed: in
 @settings(max_examples=20, deadline=None)
 def test_convolutions(share: float, seed: int, activation: str) -> None:
     net = sn.convnet((2, 5, 5), 2, channels=(3, 4), hidden=(3,), activation=activation).double()
-    chosen = random_model(net, share, seed)
+    chosen = random_model(net, share, seed, rho=(-3, 0))
     x = rows((3, 2, 5, 5), seed)
     if chosen.feasible:
         with torch.no_grad():
@@ -104,7 +84,7 @@ def test_modules_of_other_people_with_groups_and_pooling() -> None:
         sn.Linear(12, 2),
     ).double()
     for seed in range(12):
-        chosen = random_model(net, 0.3, seed)
+        chosen = random_model(net, 0.3, seed, rho=(-3, 0))
         x = rows((3, 4, 8), seed)
         if chosen.feasible:
             with torch.no_grad():
@@ -132,7 +112,7 @@ def test_what_was_kept_is_told() -> None:
 @pytest.mark.parametrize("keep_all_intercepts", [True, False])
 def test_post_training_is_that_of_the_masked_network(draw: str, keep_all_intercepts: bool) -> None:
     net = sn.mlp((12, 20, 15, 3), activation="sigmoid" if keep_all_intercepts else "relu").double()
-    chosen = random_model(net, 0.12, 3)
+    chosen = random_model(net, 0.12, 3, rho=(-3, 0))
     x = rows((60, 12))
     data = (x, torch.arange(60) % 3)
     small = sn.compact(net, chosen, "distribution")
@@ -153,7 +133,7 @@ def test_post_training_is_that_of_the_masked_network(draw: str, keep_all_interce
 def test_post_training_convolutions_and_with_other_priors() -> None:
     for prior in (sn.Prior(), sn.Prior(psi=sn.Beta(a=1.0, b=9.0)), sn.Prior(slab=sn.ScaleMixture())):
         net = sn.convnet((1, 6, 6), 3, channels=(4,), hidden=(5,), prior=prior).double()
-        chosen = random_model(net, 0.3, 1)
+        chosen = random_model(net, 0.3, 1, rho=(-3, 0))
         data = (rows((20, 1, 6, 6)), torch.arange(20) % 3)
         config = sn.TrainConfig(epochs=3, batch_size=10, lr=0.01, dtype="float64")
         small = sn.compact(net, chosen, "distribution")
@@ -168,7 +148,7 @@ def test_post_training_in_float32_and_on_the_torch_passes() -> None:
     found = []
     for kind in ("auto", "torch"):
         net = sn.mlp((12, 20, 15, 3))
-        chosen = random_model(net, 0.12, 3)
+        chosen = random_model(net, 0.12, 3, rho=(-3, 0))
         small = sn.compact(net, chosen, "distribution")
         with passes(kind):  # type: ignore[arg-type]
             sn.fit(small, data, sn.TrainConfig(epochs=3, batch_size=15, lr=0.01))
@@ -178,7 +158,7 @@ def test_post_training_in_float32_and_on_the_torch_passes() -> None:
 
 def test_a_sparse_pass_in_c_has_the_numbers_and_gradients_of_the_separate_ones() -> None:
     net = sn.mlp((40, 70, 30, 3))
-    small = sn.compact(net, random_model(net, 0.1, 1), "distribution")
+    small = sn.compact(net, random_model(net, 0.1, 1, rho=(-3, 0)), "distribution")
     x, y = rows((130, 40), dtype=torch.float32), torch.arange(130) % 3
     found = []
     for kind in ("auto", "torch"):
@@ -194,7 +174,7 @@ def test_a_sparse_pass_in_c_has_the_numbers_and_gradients_of_the_separate_ones()
 
 def test_means_can_be_trained_without_what_was_cut_coming_back() -> None:
     net = sn.mlp((6, 10, 2))
-    small = sn.compact(net, random_model(net, 0.2, 2))
+    small = sn.compact(net, random_model(net, 0.2, 2, rho=(-3, 0)))
     x, y = rows((40, 6), dtype=torch.float32), torch.arange(40) % 2
     before, mask = small(x).detach(), small.layers[0].mask
     optimiser = torch.optim.Adam(small.parameters(), 0.05)
@@ -223,7 +203,7 @@ def test_files(keep: str, kind: str, tmp_path: Path) -> None:
         net = sn.convnet((1, 8, 8), 3, channels=(4, 6), hidden=(10,))
     else:
         net = sn.mlp((30, 40, 20, 3), likelihood="gaussian" if kind == "gaussian" else "categorical")
-    chosen = random_model(net, 0.15, 1)
+    chosen = random_model(net, 0.15, 1, rho=(-3, 0))
     small = sn.compact(net, chosen, keep)  # type: ignore[arg-type]
     path = tmp_path / "small.slab"
     sn.save(small, path, note="small")
@@ -244,7 +224,7 @@ def test_files(keep: str, kind: str, tmp_path: Path) -> None:
 def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
     net = sn.mlp((30, 40, 3))
     path = tmp_path / "small.slab"
-    sn.save(sn.compact(net, random_model(net, 0.1, 1), "distribution"), path)
+    sn.save(sn.compact(net, random_model(net, 0.1, 1, rho=(-3, 0)), "distribution"), path)
     header, tensors = read_container(path, "load", 1)
     sn.load(path)
 

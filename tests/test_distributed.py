@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from slabnet.distributed import Group
+import slabnet as sn
+from slabnet.distributed import Group, join
 
 SCRIPT = """
 import json, os, sys, torch, slabnet as sn
@@ -297,3 +298,11 @@ def test_shares_of_a_batch() -> None:
             assert [row for first, end in parts for row in range(first, end)] == list(range(count))
             sizes = [end - first for first, end in parts]
             assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("text", ["soon", "-3", "nan"])
+def test_a_bad_timeout_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "SLABNET_TIMEOUT": text}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(sn.ArgumentError, match="SLABNET_TIMEOUT must be a number"):
+        join()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.chosen import masked, random_model
 from torch import Tensor, nn
 
 import slabnet as sn
@@ -22,7 +23,6 @@ from slabnet.export.as_onnx import to_onnx
 from slabnet.export.as_torch import to_torch
 from slabnet.export.plan import Plan, make_plan
 from slabnet.scopes import drawable_layers
-from slabnet.select import describe
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 BLOCK = """
@@ -51,22 +51,6 @@ for path in sys.argv[1:]:
     for i, x in enumerate(np.load(path + '.npz').values()): np.savez(f'{path}.{i}.npz', **run(x))
 assert not set(BLOCKED) & set(sys.modules)
 """
-
-
-def random_model(net: nn.Module, share: float, seed: int) -> sn.Selection:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in drawable_layers(net).values():
-            for block in layer.blocks():
-                block.mu.normal_(0, 1, generator=generator)
-                block.rho.uniform_(-3, -1, generator=generator)
-    masks = {
-        name: tuple(
-            torch.rand(b.mu.shape, generator=generator) < (share if b.mu.ndim > 1 else 0.6) for b in layer.blocks()
-        )
-        for name, layer in drawable_layers(net).items()
-    }
-    return describe(net, masks, "test")
 
 
 def batches(shape: tuple[int, ...]) -> list[Tensor]:
@@ -111,11 +95,6 @@ def elsewhere(
     }
 
 
-def masked(net: nn.Module, chosen: sn.Selection, x: Tensor) -> Tensor:
-    with torch.no_grad(), sn.drawing(net, sn.fixed(chosen.masks)):
-        return net(x)  # type: ignore[no-any-return]
-
-
 def close(got: np.ndarray[Any, Any], want: Tensor, tolerance: float = 1e-5) -> None:
     """Within `tolerance`, relative to the largest number of the row."""
     assert got.shape == tuple(want.shape)
@@ -127,7 +106,7 @@ ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplu
 
 
 def of_means(net: nn.Module, shape: tuple[int, ...], seed: int = 2) -> Case:
-    chosen = random_model(net, 0.35, seed)
+    chosen = random_model(net, 0.35, seed, rho=(-3, -1))
     assert chosen.feasible
     small = sn.compact(net, chosen)
     small.spec["row_shape"] = list(shape)  # not known for modules of our own making
@@ -146,7 +125,7 @@ def of_means(net: nn.Module, shape: tuple[int, ...], seed: int = 2) -> Case:
 
 def of_draws(likelihood: str) -> Case:
     net = sn.mlp((9, 12, 8, 2), likelihood=likelihood)
-    chosen = random_model(net, 0.3, 4)
+    chosen = random_model(net, 0.3, 4, rho=(-3, -1))
     about = {"estimator": {"scaling_x": {"centre": [0.5] * 9, "scale": [2.0] * 9}}}
 
     def check(x: Tensor, found: Arrays) -> None:
@@ -161,7 +140,7 @@ def of_draws(likelihood: str) -> Case:
 
 def of_yes_or_no() -> Case:
     net = sn.mlp((3, 2), likelihood="bernoulli")
-    chosen = random_model(net, 1.0, 1)
+    chosen = random_model(net, 1.0, 1, rho=(-3, -1))
     x = torch.tensor([[1e5, 1e5, 1e5], [0.0, 0.0, 0.0], [-1e5, 3.0, 2.0]])
 
     def check(x: Tensor, found: Arrays) -> None:
@@ -322,7 +301,7 @@ def test_bad_calls_are_one_line_and_write_nothing(tmp_path: Path) -> None:
 
 def test_what_a_format_cannot_hold_is_refused_by_name() -> None:
     net = nn.Sequential(sn.Conv1d(1, 2, 3), nn.AvgPool1d(2, ceil_mode=True), nn.Flatten(), sn.Linear(8, 2))
-    chosen = random_model(net, 1.0, 1)
+    chosen = random_model(net, 1.0, 1, rho=(-3, -1))
     with pytest.raises(sn.ArgumentError, match="rows have a known shape"):
         make_plan(net, chosen)
     small = sn.compact(net, chosen)

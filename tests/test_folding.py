@@ -6,31 +6,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from tests.chosen import masked, random_model
+from torch import nn
 
 import slabnet as sn
-from slabnet.scopes import drawable_layers
 from slabnet.select import describe
-
-
-def random_model(net: nn.Module, share: float, seed: int) -> sn.Selection:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in drawable_layers(net).values():
-            for block in layer.blocks():
-                block.mu.normal_(0, 1, generator=generator)
-    masks = {
-        name: tuple(
-            torch.rand(b.mu.shape, generator=generator) < (share if b.mu.ndim > 1 else 0.7) for b in layer.blocks()
-        )
-        for name, layer in drawable_layers(net).items()
-    }
-    return describe(net, masks, "test")
-
-
-def outputs(net: nn.Module, chosen: sn.Selection, x: Tensor) -> Tensor:
-    with torch.no_grad(), sn.drawing(net, sn.fixed(chosen.masks)):
-        return net(x)  # type: ignore[no-any-return]
 
 
 @given(
@@ -42,10 +22,10 @@ def outputs(net: nn.Module, chosen: sn.Selection, x: Tensor) -> Tensor:
 @settings(max_examples=60, deadline=None)
 def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int) -> None:
     net = sn.mlp(sizes, activation=activation, likelihood="gaussian").double()
-    chosen = random_model(net, share, seed)
+    chosen = random_model(net, share, seed, intercepts=0.7)
     folded, small = sn.path_model(net, chosen)
     x = torch.randn(6, sizes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    torch.testing.assert_close(outputs(folded, small, x), outputs(net, chosen, x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(masked(folded, small, x), masked(net, chosen, x), rtol=1e-9, atol=1e-9)
     for name, mask in small.masks.items():
         assert torch.equal(mask[0], chosen.active[name])  # type: ignore[index]
     assert small.total.median_weights == chosen.total.active_weights
@@ -56,10 +36,10 @@ def test_linear_chains(sizes: list[int], activation: str, share: float, seed: in
 @settings(max_examples=40, deadline=None)
 def test_padded_convolutions_keep_constant_channels(share: float, seed: int, activation: str) -> None:
     net = sn.convnet((1, 4, 4), 2, channels=(2, 3), hidden=(3,), activation=activation).double()
-    chosen = random_model(net, share, seed)
+    chosen = random_model(net, share, seed, intercepts=0.7)
     folded, small = sn.path_model(net, chosen)
     x = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    torch.testing.assert_close(outputs(folded, small, x), outputs(net, chosen, x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(masked(folded, small, x), masked(net, chosen, x), rtol=1e-9, atol=1e-9)
 
 
 def test_grouped_convolutions_without_padding() -> None:
@@ -72,10 +52,10 @@ def test_grouped_convolutions_without_padding() -> None:
         sn.Linear(8, 2),
     ).double()
     for seed in range(12):
-        chosen = random_model(net, 0.3, seed)
+        chosen = random_model(net, 0.3, seed, intercepts=0.7)
         folded, small = sn.path_model(net, chosen)
         x = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        torch.testing.assert_close(outputs(folded, small, x), outputs(net, chosen, x), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(masked(folded, small, x), masked(net, chosen, x), rtol=1e-9, atol=1e-9)
 
 
 def test_the_original_is_untouched_and_other_networks_refused() -> None:

@@ -12,7 +12,7 @@ import typer
 
 from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
-from slabnet.experiments.commands import commands, parse_widths
+from slabnet.experiments.commands import Json, commands, parse_widths
 from slabnet.methods import METHODS
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
@@ -33,7 +33,6 @@ app = typer.Typer(
 app.add_typer(commands)
 app.add_typer(report_commands)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same result.")]
 

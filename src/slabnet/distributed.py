@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slabnet.checks import SlabnetError, check_number
+from slabnet.checks import SlabnetError, check_number, refuse
 
 TIMEOUT = "SLABNET_TIMEOUT"  # seconds to wait for the other processes
 DEFAULT_TIMEOUT = 300.0
@@ -153,17 +153,22 @@ def join() -> Group:
     if "WORLD_SIZE" not in os.environ or "RANK" not in os.environ or not dist.is_available():
         return Group()
     if not dist.is_initialized():
-        text = os.environ.get(TIMEOUT, str(DEFAULT_TIMEOUT))
-        try:
-            seconds = check_number("distributed", TIMEOUT, float(text), above=0)
-        except ValueError:
-            seconds = DEFAULT_TIMEOUT
+        seconds = _timeout()
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         if backend == "nccl":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         with _peers("meeting the other processes"):
             dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
     return current_group()
+
+
+def _timeout() -> float:
+    text = os.environ.get(TIMEOUT, str(DEFAULT_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        refuse("distributed", TIMEOUT, "a number of seconds above 0", text)
+    return check_number("distributed", TIMEOUT, seconds, above=0)
 
 
 def restarted() -> bool:

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.estimators.scaling import Scaling
 from slabnet.experiments.engines import Here
 from slabnet.experiments.grid import run_grid
 from slabnet.experiments.profiles import Profile
 from slabnet.report.measure import Measured
 from slabnet.report.runs import report_runs
-from slabnet.report.subject import Scale, subject_from_file
+from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
 from slabnet.workflow import fit_named
 
@@ -51,10 +52,10 @@ def regression() -> tuple[sn.Network, torch.Tensor, torch.Tensor, sn.History]:
 def pages(model: Path, regression: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("html")
     net, x, y, history = regression
-    scale_x = Scale(np.array([10.0, 0.0, 0.0, 3.0]), np.array([2.0, 1.0, 1.0, 0.5]))
+    scale_x = Scaling(np.array([10.0, 0.0, 0.0, 3.0]), np.array([2.0, 1.0, 1.0, 0.5]))
     names = ["size <m²>", "age", "garden", "nothing"]
     options: dict[str, Any] = {"history": history, "input_names": names, "target": "price", "scale_x": scale_x}
-    options["scale_y"] = Scale(np.array([100.0]), np.array([20.0]))
+    options["scale_y"] = Scaling(np.array([100.0]), np.array([20.0]))
     plans = [
         Profile.named("recommended").plan("digits", m, 0, hidden=(8,), epochs=2, post_epochs=1)
         for m in ("lbbnn", "gaussian")

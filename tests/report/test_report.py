@@ -17,10 +17,11 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.estimators.scaling import Scaling
 from slabnet.report import alive
 from slabnet.report.measure import Measured, as_classes
 from slabnet.report.page import as_json
-from slabnet.report.subject import Scale, Subject, subject_from_file
+from slabnet.report.subject import Subject, subject_from_file
 from slabnet.report.write import model_page, report_file
 
 ORDER = ["summary", "live", "ways", "inputs", "network", "alpha", "training", "trust", "cases", "settings"]
@@ -191,8 +192,8 @@ def test_tables_have_a_what_if_panel_and_hostile_names_stay_text(kind: str, tmp_
         input_names=HOSTILE,
         class_names=HOSTILE[:2],
         target=HOSTILE[3],
-        scale_x=Scale(np.full(4, 10.0), np.full(4, 2.0)),
-        scale_y=Scale(np.array([5.0]), np.array([3.0])),
+        scale_x=Scaling(np.full(4, 10.0), np.full(4, 2.0)),
+        scale_y=Scaling(np.array([5.0]), np.array([3.0])),
         settings={HOSTILE[1]: HOSTILE[2]},
         command=HOSTILE[0],
     )

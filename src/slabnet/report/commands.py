@@ -10,11 +10,11 @@ import typer
 
 from slabnet.checks import check_choice, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES
+from slabnet.experiments.commands import Json
 from slabnet.files import check_writable
 
 commands = typer.Typer()
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Also write a page about the result, as r.html.")]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slabnet.attach import likelihood_of
@@ -21,6 +20,7 @@ from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
+from slabnet.estimators.scaling import Scaling
 from slabnet.networks import Network
 from slabnet.records import Selection
 from slabnet.store import load as load_model
@@ -28,17 +28,6 @@ from slabnet.store import load_selection, read_header
 from slabnet.version import __version__
 
 Rows = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How a column was standardised before the network saw it: (value - centre) / scale."""
-
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
-
-    def undo(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(values * self.scale + self.centre, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -63,8 +52,8 @@ class Subject:
     class_names: Sequence[str] | None = None
     target: str | None = None
     image_shape: tuple[int, int] | None = None
-    scale_x: Scale | None = None
-    scale_y: Scale | None = None
+    scale_x: Scaling | None = None
+    scale_y: Scaling | None = None
     foreign: tuple[str, Tensor] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -162,7 +151,7 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> Rows:
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
     x, _ = Preprocessing.from_dict(about["table"]).apply(chosen, "report")
     scale_x, scale_y = _scale(kept.get("scaling_x")), _scale(kept.get("scaling_y"))
-    rows = x if scale_x is None else (x - scale_x.centre) / scale_x.scale
+    rows = x if scale_x is None else scale_x.apply(x)
     values = [answers[i] for i in known]
     if "classes" in kept:
         places = {as_label(name): index for index, name in enumerate(kept["classes"])}
@@ -170,9 +159,8 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> Rows:
         if strange is not None:
             refuse("report", "--data", f"a table with classes that were fitted in {one_line(target)}", repr(strange))
         return torch.as_tensor(rows), torch.tensor([places[as_label(v)] for v in values])
-    y = as_numbers(values, target, "report")
-    y = y if scale_y is None else (y - scale_y.centre) / scale_y.scale
-    return torch.as_tensor(rows), torch.as_tensor(np.asarray(y, dtype=np.float64)).reshape(len(rows), -1)
+    y = as_numbers(values, target, "report").reshape(len(rows), -1)
+    return torch.as_tensor(rows), torch.as_tensor(y if scale_y is None else scale_y.apply(y))
 
 
 def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
@@ -188,8 +176,8 @@ def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
     return name, x
 
 
-def _scale(kept: Mapping[str, Any] | None) -> Scale | None:
-    return None if kept is None else Scale(np.asarray(kept["centre"], float), np.asarray(kept["scale"], float))
+def _scale(kept: dict[str, Any] | None) -> Scaling | None:
+    return None if kept is None else Scaling.from_dict(kept)
 
 
 def _command(about: Mapping[str, Any], model: Path) -> str | None:

@@ -14,12 +14,13 @@ from slabnet.attach import likelihood_of
 from slabnet.batches import Prepare
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
 from slabnet.devices import device_of
+from slabnet.estimators.scaling import Scaling
 from slabnet.files import check_writable
 from slabnet.records import History, Selection
 from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
-from slabnet.report.subject import Scale, Subject, subject_from_file
+from slabnet.report.subject import Subject, subject_from_file
 
 MOST_ROWS = 100_000
 
@@ -37,8 +38,8 @@ def write_report(
     class_names: Sequence[str] | None = None,
     target: str | None = None,
     image_shape: tuple[int, int] | None = None,
-    scale_x: Scale | None = None,
-    scale_y: Scale | None = None,
+    scale_x: Scaling | None = None,
+    scale_y: Scaling | None = None,
     foreign: tuple[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     command: str | None = None,
