@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ import torch
 import slabnet as sn
 from benchmarks.record import RECORDS, provenance, write_page
 from benchmarks.tables import run_all
+from slabnet.checkpoints import Checkpoints
 from slabnet.data import load
 
 ASIDE = 10_000
@@ -51,6 +54,21 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "prior": {"psi": 0.3, "sigma_beta": 0.5},
         "input": "doubled",
     },
+    "cosine, psi 0.2, 100 epochs": {"train": {"schedule": "cosine", "epochs": 100}, "prior": {"psi": 0.2}},
+    "cosine, psi 0.2, 100 epochs, 50 of post-training": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"psi": 0.2},
+        "post": {"epochs": 50},
+    },
+    "cosine, psi 0.2, 100 epochs, 50 of post-training at lr 3e-3": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"psi": 0.2},
+        "post": {"epochs": 50, "lr": 3e-3},
+    },
+    "cosine, psi 0.2, sigma_beta 0.7, 100 epochs": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"psi": 0.2, "sigma_beta": 0.7},
+    },
     "cosine, KL halved (tempered)": {"train": {"schedule": "cosine", "kl_weight": 0.5}},
 }
 
@@ -77,7 +95,9 @@ def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
         seed=seed,
     )
     started = time.perf_counter()
-    history = sn.fit(net, train, sn.TrainConfig(**given.get("train", {}), seed=seed), progress="lines")
+    config = sn.TrainConfig(**given.get("train", {}), seed=seed)
+    kept = Checkpoints(_work(dataset, given, seed))
+    history = sn.fit(net, train, config, progress="lines", checkpoint=kept, resume=True)
     chosen = sn.median_model(net)
     found = {"epochs": len(history), "weights": chosen.weights, "density_median": chosen.density}
     found |= {"density_active": chosen.total.active, "still_moving": history[-1].alpha_moving}
@@ -91,6 +111,14 @@ def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
     sn.fit(small, train, sn.TrainConfig(**post, seed=seed + 1), fixed=chosen, progress="lines")
     found["accuracy_post_trained"] = _accuracy(small, chosen, aside)
     return found | {"seconds": round(time.perf_counter() - started, 1)}
+
+
+def _work(dataset: str, given: dict[str, Any], seed: int) -> Path:
+    """Where a fit's checkpoints are; candidates that differ only after the fit share them."""
+    settings = json.dumps(
+        [dataset, seed, {key: value for key, value in given.items() if key != "post"}], sort_keys=True
+    )
+    return RECORDS / f"recipes-{hashlib.sha256(settings.encode()).hexdigest()[:12]}.run"
 
 
 def _accuracy(net: Any, chosen: sn.Selection, rows: tuple[torch.Tensor, torch.Tensor]) -> float:
