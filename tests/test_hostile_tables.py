@@ -15,7 +15,7 @@ from slabnet.checks import SlabnetError
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Preprocessing
 
-FLIPS = 1500
+FLIPS = 2000
 KINDS = ("t.csv", "t.parquet", "plain.parquet")
 
 
