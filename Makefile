@@ -43,7 +43,7 @@ $(AXE):
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready
-	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or slow or not crash' tests/test_crash.py tests/test_hostile.py tests/test_hostile_tables.py
+	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or slow or not crash' tests/test_crash.py tests/experiments tests/test_hostile.py tests/test_hostile_tables.py
 	$(RUN) -m benchmarks.security
 
 # Measurements behind the docs pages; each writes a record and the page made from it.
