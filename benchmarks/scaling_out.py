@@ -14,7 +14,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import distributed as dist
@@ -42,10 +44,22 @@ def train(batch: int, alone: bool) -> float:
     return sn.fit(net, (x, y), config, progress="off")[-1].seconds
 
 
-def communicate() -> float:
-    """Seconds to add up the gradients of the network once."""
-    net = sn.mlp(SIZES)
-    tensors = [torch.zeros_like(p) for p in net.parameters()]
+def travelling() -> list[torch.Tensor]:
+    """Tensors of the sizes that are added up in a step: the largest call of a short fit."""
+    calls: list[list[torch.Tensor]] = []
+    add_up = Group.add_up
+
+    def noting(group: Group, tensors: Sequence[torch.Tensor]) -> None:
+        calls.append([torch.zeros_like(part) for part in tensors])
+        add_up(group, tensors)
+
+    with mock.patch.object(Group, "add_up", noting):
+        train(2 * min(BATCHES), alone=False)
+    return max(calls, key=lambda parts: sum(part.nbytes for part in parts))
+
+
+def communicate(tensors: list[torch.Tensor]) -> float:
+    """Seconds to add them up once."""
     group, times = current_group(), []
     for _ in range(15):
         dist.barrier()
@@ -59,7 +73,8 @@ def worker() -> None:
     """What each of the two processes does; the first one prints what it measured."""
     torch.set_num_threads(1)
     group = join()
-    found: dict[str, Any] = {"communication": communicate()}
+    tensors = travelling()
+    found: dict[str, Any] = {"communication": communicate(tensors), "bytes": sum(part.nbytes for part in tensors)}
     for batch in BATCHES:
         one, two = [], []
         for _ in range(ROUNDS):
@@ -73,7 +88,6 @@ def worker() -> None:
             rates = [STEPS * batch / seconds[0], STEPS * 2 * batch / seconds[1]]
             found[str(batch)] = {"rows_per_second": rates, "speed_up": rates[1] / rates[0], "step": seconds[1] / STEPS}
     if group.leads:
-        found["bytes"] = sum(4 * p.numel() for p in sn.mlp(SIZES).parameters())
         print("RESULT" + json.dumps(found), flush=True)
     leave()
 
@@ -147,6 +161,9 @@ and are compared by hash after every epoch. Under `local` every row has the nois
 many give the same fit up to rounding; the other draws are made in each process apart, or alike with `TrainConfig(shared_draws=True)`.
 The first process writes checkpoints and the model; `--resume` works with another number of processes. When a process dies the others stop
 with one line, at once or after `SLABNET_TIMEOUT` seconds (300).
+
+Processes on one machine add up through memory that they share (a file without a name in `/dev/shm`; `SLABNET_SHARED_MEMORY` names another
+folder, and empty turns it off); between machines, and where there is no room, through the backend.
 
 Backends: gloo on CPUs, NCCL where CUDA is there. Run here: gloo with one to three processes, two agents on loopback as two nodes, a process
 killed with SIGKILL, restarts by torchrun (`make test-cluster`). Not run here: NCCL, GPUs, a network between machines.

@@ -22,6 +22,9 @@ import json, os, sys, torch, slabnet as sn
 from slabnet.distributed import join, leave
 torch.set_num_threads(1)
 given = json.loads(sys.argv[1])
+if given.get("memory"):
+    import slabnet.distributed
+    slabnet.distributed.LARGE = 0  # so few parameters would go through a socket
 group = join()
 g = torch.Generator().manual_seed(0)
 x = torch.randn(given.get("rows", 103), 6, generator=g)
@@ -103,6 +106,8 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     **{f"{name} 2": (2, case | {"other_start": 1}) for name, case in ALIKE.items()},  # the second start must not matter
     "few 1": (1, FEW),
     "few 3": (3, FEW),
+    "memory 2": (2, LOCAL | {"memory": True, "other_start": 1}),
+    "memory 3": (3, FEW | {"memory": True}),
     "sharded": (2, {"stream": "sharded"}),
     "own 1": (1, OWN),
     "own 2": (2, OWN),
@@ -194,6 +199,11 @@ def test_gradients_that_are_put_off_are_added_up_too(found: dict[str, Any]) -> N
 
 def test_more_processes_than_rows_in_the_last_batch(found: dict[str, Any]) -> None:
     close(found["few 1"], found["few 3"])
+
+
+def test_gradients_through_shared_memory_are_the_same(found: dict[str, Any]) -> None:
+    close(found["local 1"], found["memory 2"])
+    close(found["few 1"], found["memory 3"])
 
 
 def test_uneven_shards_do_not_hang(found: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ SOURCE = Path(sn.__file__).parent
 ROWS = [
     ["version", "checks"],
     ["methods", "files", "noise", "kl"],
-    ["config", "recipes", "kernels", "enumeration", "containers"],
+    ["config", "recipes", "kernels", "enumeration", "containers", "shared_sums"],
     ["posteriors", "checkpoints"],
     ["priors"],
     ["scopes"],

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -23,10 +23,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from slabnet.checks import SlabnetError, check_number, refuse
+from slabnet.shared_sums import SharedSums
 
 TIMEOUT = "SLABNET_TIMEOUT"  # seconds to wait for the other processes
 DEFAULT_TIMEOUT = 300.0
 SMALL = 1 << 14  # numbers; gradients below this travel together
+LARGE = 1 << 18  # bytes; from here on shared memory is faster than a socket
 
 
 class PeerLost(SlabnetError):
@@ -45,6 +47,7 @@ class Group:
 
     rank: int = 0
     world: int = 1
+    sums: SharedSums | None = field(default=None, compare=False, repr=False)
 
     @property
     def leads(self) -> bool:
@@ -69,6 +72,8 @@ class Group:
         """Sum each tensor over the processes, in place; all get the same bits."""
         if self.world == 1 or not tensors:
             return
+        if self._through_memory(tensors):
+            return
         large = [part for part in tensors if part.numel() >= SMALL and part.is_contiguous()]
         small = [part for part in tensors if not (part.numel() >= SMALL and part.is_contiguous())]
         with _peers("adding up gradients"):
@@ -80,6 +85,18 @@ class Group:
                 torch._foreach_copy_(list(small), [p.reshape(s.shape) for p, s in zip(pieces, small, strict=True)])
             for work in waiting:
                 work.wait()
+
+    def _through_memory(self, tensors: Sequence[Tensor]) -> bool:
+        """Add up through memory that all processes share, if there is much to add up and they do."""
+        size = sum(part.nbytes for part in tensors)
+        plain = all(part.device.type == "cpu" and part.dtype == tensors[0].dtype for part in tensors)
+        if self.sums is None or size < LARGE or not plain:
+            return False
+        with _peers("adding up gradients"):
+            if not self.sums.ready(size):
+                return False
+            self.sums.add_up(tensors)
+        return True
 
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Give every process the values that the first one has."""
@@ -144,7 +161,8 @@ class _peers:
 def current_group() -> Group:
     """The group this process belongs to: that of torch.distributed where it runs, else one alone."""
     if dist.is_available() and dist.is_initialized():
-        return Group(dist.get_rank(), dist.get_world_size())
+        rank, world = dist.get_rank(), dist.get_world_size()
+        return Group(rank, world, SharedSums(rank, world) if world > 1 else None)
     return Group()
 
 

@@ -308,7 +308,7 @@ class Run:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             tensors.append(parameter.grad)
-        caught = torch.tensor([float((keeper and keeper.caught) or 0)], device=self.device)
+        caught = tensors[0].new_tensor([float((keeper and keeper.caught) or 0)])
         self.group.add_up([*tensors, caught])
         self.stop = int(min(float(caught), 15.0))  # both signals at once are SIGTERM
 
