@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import slabnet as sn
 from slabnet.experiments.engines import Processes, Ray
 from slabnet.experiments.files import Files, read_record
 from slabnet.experiments.grid import run_grid
@@ -67,6 +68,38 @@ def test_a_worker_killed_in_the_middle_loses_nothing(address: str, tmp_path: Pat
         assert without_times(pair[0]) == without_times(pair[1])
         models = [Files(tmp_path / name, plan.key).model.read_bytes() for name in ("here", "ray")]
         assert models[0] == models[1]
+
+
+def test_ensembles_and_cross_validation_are_the_same_there(address: str, tmp_path: Path) -> None:
+    profile = Profile.named("recommended")
+    short: dict[str, Any] = {"hidden": (12,), "epochs": 3, "post_epochs": 1}
+    plans = [profile.plan("digits", "ensemble", 0, **short), *profile.plan("digits", "lbbnn", 0, **short).folded(2)]
+    here = run_grid(plans, tmp_path / "here", engine=Processes(2), threads=1)
+    there = run_grid(plans, tmp_path / "ray", engine=Ray(address), threads=1)
+    assert not here.failed
+    assert not there.failed
+    for one, other in zip(here.records, there.records, strict=True):
+        assert without_times(one) == without_times(other)
+
+
+def test_scikit_learn_cross_validates_on_the_cluster(address: str) -> None:
+    import joblib
+    import ray
+    from ray.util.joblib import register_ray
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import cross_val_score
+
+    x, y = load_iris(return_X_y=True)
+    estimator = sn.SlabClassifier(epochs=5, hidden=(8,), random_state=0)
+    here = cross_val_score(estimator, x, y, cv=3)
+    ray.init(address=address, log_to_driver=False)
+    try:
+        register_ray()
+        with joblib.parallel_config(backend="ray", n_jobs=2):
+            there = cross_val_score(estimator, x, y, cv=3)
+    finally:
+        ray.shutdown()
+    assert here == pytest.approx(there, abs=1e-6)
 
 
 def test_a_failed_run_is_reported(address: str, tmp_path: Path) -> None:

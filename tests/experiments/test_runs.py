@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import slabnet as sn
 from slabnet.cli import app
@@ -22,7 +23,9 @@ from slabnet.experiments import run as run_module
 from slabnet.experiments.engines import Here, Processes
 from slabnet.experiments.figures import write_figures
 from slabnet.experiments.files import Files, is_done, read_pictures, read_record, read_records
+from slabnet.experiments.folds import fold_of
 from slabnet.experiments.grid import run_grid
+from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.run import claimed
 from slabnet.experiments.tables import TABLES, densities, groups_of, paper_table1, paper_table3, table1, table3
@@ -66,6 +69,52 @@ def test_every_method_has_the_rows_of_the_paper(results: Path) -> None:
         assert record["plan"]["seed"] == 0
         assert set(record["versions"]) == {"slabnet", "torch", "python"}
         assert len(record["history"]["fit"]["kl"]) == 2
+
+
+def test_an_ensemble_is_the_runs_of_its_members(results: Path, tmp_path: Path) -> None:
+    """Made by processes, or member by member before: the same record, and a network that is its members."""
+    whole = plan("ensemble")
+    members = members_of(whole)
+    assert len(members) == len({member.train.seed for member in members}) == 5
+    kept = members_folder(whole, tmp_path)
+    grid = run_grid(members[:2], kept, engine=QUIET)
+    alone = [sn.load(Files(kept, member.key).model) for member in members[:2]]
+    grid = run_grid([whole], tmp_path, engine=Processes(2), threads=1)
+    assert not grid.failed
+    first = read_record(Files(results, whole.key).record)
+    assert without_times(grid.records[0]) == without_times(first)
+    assert set(first["history"]) == {"fit", *(f"member-{number}" for number in range(2, 6))}
+    assert not kept.exists()
+    net = sn.load(Files(tmp_path, whole.key).model)
+    x = sn.data.load("digits").test[0]
+    for number, member in enumerate(alone):
+        with sn.drawing(net, sn.exact, seed=0, index=number):
+            torch.testing.assert_close(net(x), member(x))
+
+
+def test_a_member_that_fails_is_its_ensemble_s_failure(tmp_path: Path) -> None:
+    whole = plan("ensemble")
+    broken = whole.model_copy(update={"train": whole.train.model_copy(update={"batch_size": 10**6})})
+    grid = run_grid([broken, plan()], tmp_path, engine=QUIET)
+    assert list(grid.failed) == [whole.key]
+    assert len(grid.records) == 1
+
+
+def test_cross_validation_predicts_every_training_row_once(tmp_path: Path) -> None:
+    plans = plan("deterministic").folded(3)
+    grid = run_grid(plans, tmp_path, engine=Processes(2), threads=1)
+    assert not grid.failed
+    assert [record["plan"]["fold"] for record in grid.records] == [[0, 3], [1, 3], [2, 3]]
+    split = sn.data.load("digits")
+    parts = [fold_of(split, number, 3) for number in range(3)]
+    assert torch.cat([part.test[1] for part in parts]).bincount().equal(split.train[1].bincount())
+    for part, record in zip(parts, grid.records, strict=True):
+        assert record["data"]["train"] == len(part.train[1])
+        assert record["data"]["test"] == len(part.test[1])
+        rows = {tuple(row) for row in part.test[0].tolist()}
+        assert not rows & {tuple(row) for row in part.train[0].tolist()}
+    (group,) = groups_of(read_records(tmp_path))
+    assert (group.folds, len(group.runs), group.label) == (3, 3, "deterministic, recommended (12-8), 3 folds")
 
 
 def test_a_record_is_the_same_again_and_finished_runs_are_skipped(results: Path, tmp_path: Path) -> None:
@@ -274,6 +323,12 @@ def test_the_command_line(results: Path, tmp_path: Path) -> None:
         (["reproduce", "--methods", "lbbnn,magic"], "reproduce: --methods must be one of lbbnn"),
         (["reproduce", "--runs", "0"], "reproduce: --runs must be a whole number of at least 1, got 0"),
         (["reproduce", "--profile", "mine"], "reproduce: --profile must be one of paper, paper-settled, recommended"),
+        (["reproduce", "--engine", "slurm"], "reproduce: --engine must be one of local, ray"),
+        (
+            ["reproduce", "--dataset", "digits", "--folds", "1"],
+            "reproduce: --folds must be a whole number of at least 2",
+        ),
+        (["reproduce", "--dataset", "digits", "--folds", "999"], "reproduce: --folds must be at most "),
         (["reproduce", "--dataset", "cifar"], "reproduce: --dataset must be one of digits"),
         (["table", str(tmp_path / "none")], "records: RESULTS must be a folder of records"),
         (["table", str(tmp_path)], "without any"),

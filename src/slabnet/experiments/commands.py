@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from slabnet.checks import SlabnetError, Stopped, check_choice, refuse
+from slabnet.checks import SlabnetError, Stopped, check_choice, check_whole, refuse
 from slabnet.config import DATA_SETS
-from slabnet.experiments.engines import Engine, Here, Processes, Ray
+from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
@@ -41,6 +41,7 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Fewer epochs than the profile's, to try it out.")] = None,
     post_epochs: Annotated[int | None, typer.Option(help="The same for post-training.")] = None,
     first_seed: Annotated[int, typer.Option(help="Seed of the first run.")] = 0,
+    folds: Annotated[int | None, typer.Option(help="Cross-validate on the training rows, in this many folds.")] = None,
     engine: Annotated[str, typer.Option(help="Where runs are made: local (processes) or ray (a cluster).")] = "local",
     jobs: Annotated[int, typer.Option(help="Runs at a time, for the local engine.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of each run; all cores if left out.")] = None,
@@ -52,6 +53,7 @@ def reproduce(
 ) -> None:
     check_choice("reproduce", "--dataset", dataset, DATA_SETS)
     check_choice("reproduce", "--profile", profile, Profile.names())
+    check_choice("reproduce", "--engine", engine, ENGINES)
     names = [name.strip() for name in methods.split(",")]
     for name in names:
         check_choice("reproduce", "--methods", name, METHODS)
@@ -62,12 +64,21 @@ def reproduce(
         refuse("reproduce", "--out", "a folder", str(out))
     if report is not None:
         check_writable("reproduce", report)
+    if folds is not None:
+        check_whole("reproduce", "--folds", folds, at_least=2)
+        from slabnet.data import load
+        from slabnet.experiments.folds import fold_of
+
+        fold_of(load(dataset), 0, folds)  # too many are refused before anything runs
     chosen = Profile.named(profile)
     widths = parse_widths("reproduce", hidden)
     plans = [
-        chosen.plan(dataset, name, seed, hidden=widths, epochs=epochs, post_epochs=post_epochs)
+        plan
         for seed in range(first_seed, first_seed + runs)
         for name in names
+        for plan in chosen.plan(dataset, name, seed, hidden=widths, epochs=epochs, post_epochs=post_epochs).folded(
+            folds
+        )
     ]
     from slabnet.experiments.grid import run_grid
 

@@ -35,6 +35,11 @@ class Job:
     pictures: bool
     threads: int | None = None
 
+    @property
+    def name(self) -> Path:
+        """Its files, without what they end in."""
+        return self.folder / self.plan.key
+
     def to_json(self) -> str:
         plan = self.plan.model_dump(mode="json")
         return json.dumps(

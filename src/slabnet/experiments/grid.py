@@ -11,6 +11,7 @@ from typing import Any
 
 from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
+from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.profiles import Plan
 
 
@@ -41,25 +42,61 @@ def run_grid(
     waiting = [plan for plan in plans if not is_done(plan, folder)]
     first = min((plan.seed for plan in plans), default=0)
     jobs = [Job(plan, folder, pictures and plan.seed == first, threads) for plan in waiting]
-    failed: dict[str, str] = {}
-    elsewhere: list[str] = []
-    started = time.monotonic()
+    parts = _members(jobs)
+    outcomes = _Outcomes(len(jobs) + len(parts))
     if jobs:
         _say(f"{len(jobs)} runs to make, {len(plans) - len(jobs)} are there; first {jobs[0].plan.key}")
-    for done, (job, problem) in enumerate((engine or Here()).outcomes(jobs, _say), 1):
-        key = job.plan.key
-        left = (time.monotonic() - started) / done * (len(jobs) - done)
-        ahead = f", {_time(left)} left" if done < len(jobs) else ""
-        if problem is None:
-            _say(f"run {done} of {len(jobs)} done: {key}{ahead}")
-        elif problem.startswith("Claimed"):
-            elsewhere.append(key)
-        else:
-            failed[key] = problem
-            _say(f"run {done} of {len(jobs)} failed: {key}: {problem}{ahead}")
+    where = engine or Here()
+    ensembles = {ensemble.name for _, ensemble in parts}
+    owners = {member.name: ensemble for member, ensemble in parts}
+    first_ones = [*(member for member, _ in parts), *(job for job in jobs if job.name not in ensembles)]
+    for job, problem in where.outcomes(first_ones, _say):
+        outcomes.take(job, problem, owners.get(job.name))
+    for job, problem in where.outcomes([j for j in jobs if j.name in ensembles and outcomes.may_go_on(j)], _say):
+        outcomes.take(job, problem, None)
     there = [Files(folder, plan.key).record for plan in plans]
     records = [read_record(path) for path in there if path.is_file()]
-    return Grid(records, len(plans) - len(waiting), failed, elsewhere)
+    return Grid(records, len(plans) - len(waiting), outcomes.failed, outcomes.elsewhere)
+
+
+def _members(jobs: Sequence[Job]) -> list[tuple[Job, Job]]:
+    """The members of ensembles that are still to be made, each with the ensemble it belongs to."""
+    found = []
+    for job in jobs:
+        folder = members_folder(job.plan, job.folder)
+        for plan in members_of(job.plan):
+            if not is_done(plan, folder):
+                found.append((Job(plan, folder, False, job.threads), job))
+    return found
+
+
+class _Outcomes:
+    """What became of the runs so far, said as it comes."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.done, self.started = jobs, 0, time.monotonic()
+        self.failed: dict[str, str] = {}
+        self.elsewhere: list[str] = []
+
+    def take(self, job: Job, problem: str | None, ensemble: Job | None) -> None:
+        """One more run has ended; a member's failure is its ensemble's."""
+        self.done += 1
+        key = job.plan.key if ensemble is None else ensemble.plan.key
+        name = key if ensemble is None else f"{key}, a member"
+        left = (time.monotonic() - self.started) / self.done * (self.jobs - self.done)
+        ahead = f", {_time(left)} left" if self.done < self.jobs else ""
+        if problem is None:
+            _say(f"run {self.done} of {self.jobs} done: {name}{ahead}")
+        elif problem.startswith("Claimed"):
+            if key not in self.elsewhere:
+                self.elsewhere.append(key)
+        else:
+            self.failed[key] = problem
+            _say(f"run {self.done} of {self.jobs} failed: {name}: {problem}{ahead}")
+
+    def may_go_on(self, job: Job) -> bool:
+        """Whether all members of an ensemble are there."""
+        return job.plan.key not in self.failed and job.plan.key not in self.elsewhere
 
 
 def _say(text: str) -> None:

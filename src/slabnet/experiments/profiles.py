@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from slabnet.checks import Settings, check_choice
+from slabnet.checks import Settings, check_choice, check_whole
 from slabnet.config import NetworkConfig, Prior, Recipe, Start, TrainConfig
 from slabnet.methods import METHODS
 
@@ -28,6 +28,7 @@ class Plan(Settings):
     train: TrainConfig
     post: TrainConfig
     departures: tuple[str, ...] = ()
+    fold: tuple[int, int] | None = None  # number, from 0, and how many; None: the data set's own test rows
 
     @property
     def method(self) -> str:
@@ -37,7 +38,15 @@ class Plan(Settings):
     def key(self) -> str:
         """The name of the run's files."""
         widths = "" if self.network.hidden == NetworkConfig().hidden else "-" + "x".join(map(str, self.network.hidden))
-        return f"{self.dataset}-{self.profile}-{self.method}{widths}-{self.seed}"
+        part = "" if self.fold is None else f"-fold{self.fold[0] + 1}of{self.fold[1]}"
+        return f"{self.dataset}-{self.profile}-{self.method}{widths}-{self.seed}{part}"
+
+    def folded(self, folds: int | None) -> list[Plan]:
+        """This run for every fold of a cross-validation; itself where there is none."""
+        if folds is None:
+            return [self]
+        check_whole("reproduce", "--folds", folds, at_least=2)
+        return [self.model_copy(update={"fold": (fold, folds)}) for fold in range(folds)]
 
 
 class Profile(Settings):

@@ -19,7 +19,9 @@ from slabnet.checks import SlabnetError
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.experiments.files import Files, as_bytes, is_done, read_record, write_record
+from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
+from slabnet.experiments.members import assemble, members_folder, members_of
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan
 from slabnet.experiments.provenance import provenance
@@ -28,7 +30,7 @@ from slabnet.files import write_atomically
 from slabnet.networks import Network, mlp
 from slabnet.progress import Show
 from slabnet.pruning import prune
-from slabnet.records import History, Selection
+from slabnet.records import Selection
 from slabnet.select import InfeasibleModel, median_model, threshold_model
 from slabnet.store import save
 from slabnet.train import fit
@@ -75,8 +77,9 @@ class _Experiment:
 
     def __init__(self, plan: Plan, files: Files, show: Show) -> None:
         self.plan, self.files, self.show = plan, files, show
-        self.split = load(plan.dataset)
-        self.histories: dict[str, History] = {}
+        whole = load(plan.dataset)
+        self.split = whole if plan.fold is None else fold_of(whole, *plan.fold)
+        self.histories: dict[str, dict[str, Any]] = {}  # columns of the epochs
         self.seconds: dict[str, float] = {}
 
     def run(self, pictures: bool) -> dict[str, Any]:
@@ -91,7 +94,10 @@ class _Experiment:
             start=plan.start,
             seed=plan.seed,
         )
-        self._fit("fit", net, None)
+        if members_of(plan):
+            self._fit_members(net)
+        else:
+            self._fit("fit", net, None)
         chosen = _choose(net)
         options: dict[str, Any] = {"draws": DRAWS, "seed": plan.seed}
         rows = rows_of(net, chosen, net, test, post_trained=False, **options)
@@ -123,7 +129,7 @@ class _Experiment:
                 name: foreign_entropies(version, test, foreign.test, DRAWS, plan.seed)
                 for name, version in versions.items()
             },
-            "history": {name: history.columns() for name, history in self.histories.items()},
+            "history": self.histories,
         }
         self.seconds["measure"] = time.perf_counter() - started
         record["seconds"] = {name: round(value, 1) for name, value in self.seconds.items()}
@@ -140,8 +146,17 @@ class _Experiment:
         config = self.plan.train if stage == "fit" else self.plan.post
         kept = Checkpoints(self.files.work / stage)
         history = fit(net, self.split.train, config, fixed=fixed, progress=self.show, checkpoint=kept, resume=True)
-        self.histories[stage] = history
+        self.histories[stage] = history.columns()
         self.seconds[stage] = sum(history.column("seconds"))
+
+    def _fit_members(self, net: Network) -> None:
+        """The members that no engine has made yet, then all of them as one network."""
+        folder = members_folder(self.plan, self.files.folder)
+        for number, member in enumerate(members_of(self.plan)):
+            record = run(member, folder, show=self.show)
+            name = "fit" if number == 0 else f"member-{number + 1}"
+            self.histories[name], self.seconds[name] = record["history"]["fit"], record["seconds"]["fit"]
+        assemble(net, self.plan, self.files.folder)
 
     def _foreign(self) -> Split | None:
         """The data set that a network of this one should not recognise, where its files are at hand."""
@@ -166,7 +181,8 @@ def _choose(net: Network) -> Selection | None:
 
 def _command(plan: Plan) -> str:
     widths = ",".join(map(str, plan.network.hidden))
+    folds = "" if plan.fold is None else f" --folds {plan.fold[1]}"
     return (
         f"slabnet reproduce --dataset {plan.dataset} --profile {plan.profile} --methods {plan.method} "
-        f"--first-seed {plan.seed} --runs 1 --hidden {widths}"
+        f"--first-seed {plan.seed} --runs 1 --hidden {widths}{folds}"
     )

@@ -21,23 +21,26 @@ class Group(NamedTuple):
     profile: str
     method: str
     hidden: tuple[int, ...]
+    folds: int  # of a cross-validation; 0: the data set's own test rows
     runs: list[Record]
 
     @property
     def label(self) -> str:
         widths = "" if self.hidden == (400, 600) else f" ({'-'.join(map(str, self.hidden))})"
-        return f"{self.method}, {self.profile}{widths}"
+        return f"{self.method}, {self.profile}{widths}" + (f", {self.folds} folds" if self.folds else "")
 
 
 def groups_of(records: list[Record]) -> list[Group]:
     """Records sorted into groups: data set, method in the paper's order, profile."""
-    found: dict[tuple[str, str, str, tuple[int, ...]], list[Record]] = {}
+    found: dict[tuple[str, str, str, tuple[int, ...], int], list[Record]] = {}
     for record in records:
         plan = record["plan"]
-        key = (plan["dataset"], plan["profile"], plan["network"]["method"], tuple(plan["network"]["hidden"]))
+        network, fold = plan["network"], plan.get("fold")
+        folds = 0 if fold is None else fold[1]
+        key = (plan["dataset"], plan["profile"], network["method"], tuple(network["hidden"]), folds)
         found.setdefault(key, []).append(record)
     ranks = {name: rank for rank, name in enumerate(METHODS_IN_ORDER)}
-    order = sorted(found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], key[3]))
+    order = sorted(found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], *key[3:]))
     return [Group(*key, found[key]) for key in order]
 
 
@@ -54,7 +57,7 @@ def table1(records: list[Record]) -> Table:
     for group in groups_of(records):
         for key, rows in _by_way(group).items():
             gamma, beta, post, draws = key
-            paper = _paper_row(group.dataset, group.method, key)
+            paper = _paper_row(group, key)
             accuracy = [row["accuracy"] for row in rows]
             median = statistics.median(accuracy)
             line = [group.dataset, group.label, str(len(rows)), gamma, beta, "Y" if post else "N", str(draws)]
@@ -103,7 +106,7 @@ def densities(records: list[Record]) -> Table:
         drawn = next((found for (gamma, _, post, r), found in ways.items() if gamma == "SIM" and post and r > 1), None)
         if not rows:
             continue
-        paper = _paper_row(group.dataset, group.method, (rows[0]["gamma"], "EXP", True, 1))
+        paper = _paper_row(group, (rows[0]["gamma"], "EXP", True, 1))
         line = [group.dataset, group.label, str(len(rows)), _spread([row["accuracy"] for row in rows])]
         line += [_paper_spread(paper), _median(rows, "weights", ".0f"), _median(rows, "density_median", ".4f")]
         line += [_paper(paper, "density"), _median(rows, "density_active", ".4f")]
@@ -178,10 +181,11 @@ def _by_way(group: Group) -> dict[tuple[str, str, bool, int], list[Record]]:
     return found
 
 
-def _paper_row(dataset: str, method: str, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
+def _paper_row(group: Group, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
+    """The same of the paper; it has no cross-validation."""
     for row in paper_table1():
         key = (row["gamma"], row["beta"], row["post_trained"], row["draws"])
-        if (row["dataset"], row["method"]) == (dataset, method) and key == way:
+        if (row["dataset"], row["method"]) == (group.dataset, group.method) and key == way and not group.folds:
             return row
     return None
 
