@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import hashlib
 import json
 import time
@@ -106,10 +105,11 @@ def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
     sure = sn.accuracy_with_doubt(averaged, aside[1])
     found |= {"accuracy_averaged": sn.accuracy(averaged, aside[1])}
     found |= {"decided": sure.decided, "accuracy_decided": sure.accuracy}
-    small = copy.deepcopy(net)
+    small = sn.compact(net, chosen, keep="distribution")
     post = {"epochs": POST_EPOCHS, "lr": 1e-3, "schedule": "cosine"} | given.get("post", {})
-    sn.fit(small, train, sn.TrainConfig(**post, seed=seed + 1), fixed=chosen, progress="lines")
-    found["accuracy_post_trained"] = _accuracy(small, chosen, aside)
+    sn.fit(small, train, sn.TrainConfig(**post, seed=seed + 1), progress="lines")
+    small.put_back(net)
+    found["accuracy_post_trained"] = _accuracy(net, chosen, aside)
     return found | {"seconds": round(time.perf_counter() - started, 1)}
 
 

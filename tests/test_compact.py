@@ -128,6 +128,11 @@ def test_post_training_is_that_of_the_masked_network(draw: str, keep_all_interce
         torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-9)
         moved = max(moved, float((got.detach() - before[name]).abs().max()))
     assert moved > 0.05
+    small.put_back(net)
+    for got, want in zip(sn.compact(net, chosen, "distribution").parameters(), small.parameters(), strict=True):
+        assert torch.equal(got, want)
+    with pytest.raises(sn.ArgumentError, match="put_back: keep must be distribution"):
+        sn.compact(net, chosen).put_back(net)
 
 
 def test_post_training_convolutions_and_with_other_priors() -> None:
@@ -138,7 +143,11 @@ def test_post_training_convolutions_and_with_other_priors() -> None:
         config = sn.TrainConfig(epochs=3, batch_size=10, lr=0.01, dtype="float64")
         small = sn.compact(net, chosen, "distribution")
         sn.fit(small, data, config)
+        other = copy.deepcopy(net)
         sn.fit(net, data, config, fixed=chosen)
+        small.put_back(other)
+        for got, want in zip(sn.compact(other, chosen, "distribution").parameters(), small.parameters(), strict=True):
+            assert torch.equal(got, want)
         for got, want in zip(small.parameters(), sn.compact(net, chosen, "distribution").parameters(), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-9)
 

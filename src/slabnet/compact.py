@@ -83,6 +83,24 @@ class Compact(Network):
         """Number of weights left, intercepts not counted."""
         return sum(len(layer.positions) for layer in self.layers)
 
+    @torch.no_grad()
+    def put_back(self, net: nn.Module) -> None:
+        """Write what was learned since into `net`, the full network this one was made from with keep="distribution".
+
+        With the selection fixed it then predicts as this one does; weights that are not in this one stay as they are.
+        """
+        if self.keep != "distribution":
+            refuse("put_back", "keep", "distribution: means alone are no posterior", self.keep)
+        full = drawable_layers(net)
+        for name, layer in zip(self.neurons, self.layers, strict=True):
+            whole = full[name]
+            assert isinstance(layer, Decided)
+            pairs = zip(layer.blocks(), whole.blocks(), strict=True)
+            for mine, theirs in pairs:
+                theirs.mu.view(-1)[mine.places] = mine.mu
+                theirs.rho.view(-1)[mine.places] = mine.rho
+        likelihood_of(net).load_state_dict(self.likelihood.state_dict())
+
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled() and self._chain is not False:
             rows = x.flatten(1) if x.ndim > 2 else x

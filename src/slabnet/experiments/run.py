@@ -16,6 +16,7 @@ from typing import Any
 
 from slabnet.checkpoints import Checkpoints
 from slabnet.checks import SlabnetError
+from slabnet.compact import compact
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.experiments.files import Files, as_bytes, is_done, read_record, write_record
@@ -108,7 +109,7 @@ class _Experiment:
             self._fit("post-alpha", joint, "alpha")
         if "a Selection" in net.method.post_training and chosen is not None:
             small = copy.deepcopy(net)
-            self._fit("post-chosen", small, chosen)
+            self._post_train(small, chosen)
         if net.method.post_training:
             rows += rows_of(joint, chosen, small, test, post_trained=True, **options)
         foreign = self._foreign()
@@ -148,6 +149,15 @@ class _Experiment:
         history = fit(net, self.split.train, config, fixed=fixed, progress=self.show, checkpoint=kept, resume=True)
         self.histories[stage] = history.columns()
         self.seconds[stage] = sum(history.column("seconds"))
+
+    def _post_train(self, net: Network, chosen: Selection) -> None:
+        """Post-train a chosen model, in its compact form where it has one: the same steps at a fraction of the price."""
+        if net.method.wrapper is not None or chosen.feasible is False:
+            self._fit("post-chosen", net, chosen)
+            return
+        small = compact(net, chosen, keep="distribution")
+        self._fit("post-chosen", small, None)
+        small.put_back(net)
 
     def _fit_members(self, net: Network) -> None:
         """The members that no engine has made yet, then all of them as one network."""
