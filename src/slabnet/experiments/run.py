@@ -151,7 +151,7 @@ class _Experiment:
         self.seconds[stage] = sum(history.column("seconds"))
 
     def _post_train(self, net: Network, chosen: Selection) -> None:
-        """Post-train a chosen model, in its compact form where it has one: the same steps at a fraction of the price."""
+        """Post-train a chosen model, in its compact form where it has one: the same steps for less."""
         if net.method.wrapper is not None or chosen.feasible is False:
             self._fit("post-chosen", net, chosen)
             return
