@@ -68,6 +68,14 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "train": {"schedule": "cosine", "epochs": 100},
         "prior": {"psi": 0.2, "sigma_beta": 0.7},
     },
+    "cosine, sigma_beta learned, 100 epochs": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"sigma_beta": "learned"},
+    },
+    "cosine, psi 0.2, sigma_beta learned, 100 epochs": {
+        "train": {"schedule": "cosine", "epochs": 100},
+        "prior": {"psi": 0.2, "sigma_beta": "learned"},
+    },
     "cosine, KL halved (tempered)": {"train": {"schedule": "cosine", "kl_weight": 0.5}},
 }
 
