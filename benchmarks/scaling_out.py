@@ -192,11 +192,28 @@ Memory stays flat: a test fits a data set four times as large as the memory it i
 ```
 slabnet reproduce --dataset mnist --runs 10 --jobs 4 --threads 1 --out results                       # processes on this machine
 slabnet reproduce --dataset mnist --runs 10 --engine ray --address auto --cpus 2 --out /shared/results  # a Ray cluster
+slabnet reproduce --dataset mnist --runs 1 --folds 5 --methods lbbnn --jobs 4 --out folds                # cross-validation on the training rows
+slabnet reproduce --dataset mnist --runs 1 --methods ensemble --jobs 5 --out ensemble                    # the members are runs of their own
 ```
 
 The records are the same, times aside. A run whose process, worker or node dies is made again, elsewhere if need be, from its last
 checkpoint; the folder must then be on storage that all nodes share. Failed runs are named at the end, and do not stop the others.
-Run here: a Ray cluster of two nodes on one machine, a worker killed in the middle of a run. Not run here: several machines, GPUs.
+`--cpus` and `--gpus` say what one run asks of the cluster. Each fold of a cross-validation and each member of an ensemble is a run like any
+other; an ensemble's record and model are made when its members are there.
+
+Tables cross-validate with scikit-learn, on all cores (`cross_val_score(SlabRegressor(), x, y, n_jobs=-1)`) or on a cluster:
+
+```
+import joblib
+from ray.util.joblib import register_ray
+
+register_ray()
+with joblib.parallel_config(backend="ray", n_jobs=20):
+    scores = cross_val_score(SlabRegressor(), x, y, cv=20)
+```
+
+Run here: a Ray cluster of two nodes on one machine, with a worker killed in the middle of a run, folds, members and scikit-learn
+(`make test-cluster`). Not run here: several machines, GPUs.
 
 ## Clusters
 

@@ -246,7 +246,7 @@ def wait_for(folder: Path) -> None:
 def test_a_killed_rank_stops_the_others_and_the_run_resumes_with_another_number(tmp_path: Path) -> None:
     train = {"draw": "local", "epochs": 12}
     kept = tmp_path / "kept"
-    process = launch(tmp_path, 2, train=train, checkpoint=str(kept), slow=0.3)
+    process = launch(tmp_path, 2, train=train, checkpoint=str(kept), slow=0.3, memory=True)
     wait_for(kept)
     workers = children(process)
     assert len(workers) == 2

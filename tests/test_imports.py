@@ -18,8 +18,8 @@ SOURCE = Path(sn.__file__).parent
 ROWS = [
     ["version", "checks"],
     ["methods", "files", "noise", "kl"],
-    ["config", "recipes", "kernels", "enumeration", "containers", "shared_sums"],
-    ["posteriors", "checkpoints"],
+    ["config", "recipes", "kernels", "enumeration", "containers"],
+    ["posteriors", "checkpoints", "shared_sums"],
     ["priors"],
     ["scopes"],
     ["draws"],

@@ -40,23 +40,39 @@ for dtype in (torch.float32, torch.float64):
         theirs = [torch.zeros_like(flat) for _ in range(group.world)]
         dist.all_gather(theirs, flat)
         same = same and all(torch.equal(flat, other) for other in theirs)
-print(json.dumps({"worst": worst, "same": same, "shared": group.sums.possible and group.sums.memory is not None}))
-leave()
+lost = ""
+if len(sys.argv) > 1:
+    if group.rank == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        group.add_up(parts)
+    except d.PeerLost as error:
+        lost = str(error)
+print(json.dumps({"lost": lost, "worst": worst, "same": same, "shared": group.sums.possible and group.sums.memory is not None}))
+sys.stdout.flush()
+os._exit(0) if lost else leave()
 """
 
 
-def sums(world: int, folder: str) -> list[dict[str, Any]]:
+def start(world: int, folder: str, *words: str) -> list[subprocess.Popen[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment = {**os.environ, **place, "OMP_NUM_THREADS": "1", "SLABNET_SHARED_MEMORY": folder}
-    processes = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", SCRIPT], env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", SCRIPT, *words],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(world)
     ]
+
+
+def sums(world: int, folder: str) -> list[dict[str, Any]]:
+    processes = start(world, folder)
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * world
     return [json.loads(text) for text in said]
@@ -77,3 +93,12 @@ def test_without_shared_memory_sockets_are_used(folder: str) -> None:
         assert not found["shared"]
         assert found["same"]
         assert found["worst"] == 0
+
+
+@pytest.mark.parametrize("folder", ["/dev/shm", ""])
+def test_a_process_that_dies_is_noticed_at_once(folder: str) -> None:
+    first, second = start(2, folder, "die")
+    said, _ = first.communicate(timeout=60)  # the timeout of the processes themselves is five minutes
+    second.communicate()
+    assert second.returncode == -9
+    assert "another process of this fit is gone" in json.loads(said)["lost"]

@@ -162,7 +162,7 @@ def current_group() -> Group:
     """The group this process belongs to: that of torch.distributed where it runs, else one alone."""
     if dist.is_available() and dist.is_initialized():
         rank, world = dist.get_rank(), dist.get_world_size()
-        return Group(rank, world, SharedSums(rank, world) if world > 1 else None)
+        return Group(rank, world, SharedSums(rank, world, _timeout()) if world > 1 else None)
     return Group()
 
 

@@ -1,8 +1,7 @@
 """Sums over the processes of one machine, through memory that they share.
 
 Gradients of processes on one machine need not go through a socket: each process publishes its numbers in a slot of its
-own, adds up one part of everybody's, and reads the other parts where their owners left them. torch.distributed still
-does the waiting, so a process that dies is noticed as ever.
+own, adds up one part of everybody's, and reads the other parts where their owners left them.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,10 +17,15 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from slabnet.kernels import native
+
 FOLDER = "SLABNET_SHARED_MEMORY"  # where the memory is kept; empty: sockets only
 DEFAULT_FOLDER = "/dev/shm"
 TOKEN = 16  # bytes that tell our file from another machine's of the same name
 MESSAGE = 4096  # bytes; a path is not longer
+LINE = 64  # bytes; each process has one for its ticket and its number, after one for the token
+LOOKS = 20_000  # at the others' tickets before going to sleep in between: some milliseconds
+NAP, CHECK = 0.0005, 0.2  # seconds
 
 
 class SharedSums:
@@ -29,10 +34,12 @@ class SharedSums:
     Every process has one, and all call the same methods in the same order with tensors of the same sizes.
     """
 
-    def __init__(self, rank: int, world: int) -> None:
-        self.rank, self.world = rank, world
+    def __init__(self, rank: int, world: int, seconds: float) -> None:
+        self.rank, self.world, self.seconds = rank, world, seconds
         self.memory: Tensor | None = None
         self.possible = True
+        self.lines = torch.zeros(0, dtype=torch.int64)  # of each process: its ticket, and its number
+        self.ticket = 0
 
     def ready(self, size: int) -> bool:
         """Whether `size` bytes a process can be added up here; the first call finds out."""
@@ -51,12 +58,12 @@ class SharedSums:
         for owner in others:
             for numbers, place in self._part(flat, count, owner):
                 slots[self.rank][place].copy_(numbers)
-        dist.barrier()
+        self._meet()
         for numbers, place in self._part(flat, count, self.rank):
             for other in others:
                 numbers.add_(slots[other][place])
             total[place].copy_(numbers)
-        dist.barrier()
+        self._meet()
         for owner in others:
             for numbers, place in self._part(flat, count, owner):
                 numbers.copy_(total[place])
@@ -73,21 +80,60 @@ class SharedSums:
                 yield numbers[low - start : high - start], slice(low, high)
             start += len(numbers)
 
+    def _meet(self) -> None:
+        """Wait until all are here; RuntimeError if one is gone, or does not come in time."""
+        if native.library() is None:
+            dist.barrier()
+            return
+        self.ticket += 1
+        meet, looks, started = native.function("meet"), LOOKS, time.monotonic()
+        checked = started
+        while meet(self.lines.data_ptr(), self.rank, self.world, self.ticket, looks, 1):
+            time.sleep(NAP)
+            looks, now = 1, time.monotonic()
+            if now - checked > CHECK:
+                checked = now
+                late = [line for line in self.lines.view(self.world, -1).tolist() if line[0] < self.ticket]
+                if now - started > self.seconds or not all(_lives(line[1]) for line in late):
+                    raise RuntimeError("a process is gone, or does not answer")
+
     def _open(self, size: int) -> Tensor | None:
         """A slot for each process and one for the sums, in a file without a name; None if one cannot have it."""
-        each = -(-size // 64) * 64
-        whole = TOKEN + each * (self.world + 1)
+        each, head = -(-size // LINE) * LINE, LINE * (self.world + 1)
+        whole = head + each * (self.world + 1)
         offer = _offer(whole) if self.rank == 0 else b""
         message = torch.zeros(MESSAGE, dtype=torch.uint8)
         message[: len(offer)] = torch.tensor(list(offer), dtype=torch.uint8)
         dist.broadcast(message, 0)
-        text = message.numpy().tobytes().rstrip(b"\0")
-        found = _map(text, whole)
-        everybody = torch.tensor(int(found is not None))
-        dist.all_reduce(everybody, dist.ReduceOp.MIN)
+        found = _map(message.numpy().tobytes().rstrip(b"\0"), whole)
+        if found is not None:
+            self.ticket, self.lines = 0, found[LINE:head].view(torch.int64)
+            self.lines.view(self.world, -1)[self.rank, 1] = os.getpid()
+        everybody = _all(found is not None)
         if offer:  # all have it or never will: without a name it ends with the processes, however they end
             Path(os.fsdecode(offer[2 * TOKEN :])).unlink(missing_ok=True)
-        return None if found is None or not int(everybody) else found[TOKEN:].view(self.world + 1, each)
+        if found is None or not everybody:
+            return None
+        seen = all(_lives(int(line[1])) for line in self.lines.view(self.world, -1))
+        return found[head:].view(self.world + 1, each) if _all(seen) else None
+
+
+def _all(mine: bool) -> bool:
+    """Whether it is so for every process."""
+    everybody = torch.tensor(int(mine))
+    dist.all_reduce(everybody, dist.ReduceOp.MIN)
+    return bool(everybody)
+
+
+def _lives(number: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, but there
+        pass
+    return True
 
 
 def _offer(size: int) -> bytes:

@@ -43,6 +43,7 @@ _SIGNATURES = {
     "linear_back": "npppppinpppppippppppppppp",
     "chain": "npnpp",
     "take": "npnnpp",
+    "meet": "pnnnn",
     "sparse_local": "ppnppnppfpp",
     "sparse_local_back": "ppnpnppppppp",
 }
