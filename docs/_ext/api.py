@@ -10,14 +10,16 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from docstrings import rewrite
+from docstrings import rewrite, shown
 
 
 def described(what: str, name: str, value: Any, signature: str = "") -> list[str]:
     """An entry written out: for a name that stands for an object, or for a class under another name."""
     lines = (inspect.getdoc(value if inspect.isclass(value) else type(value)) or "").splitlines()
     rewrite(None, what, name, value, None, lines)  # type: ignore[arg-type]
-    return [f".. py:{what}:: {name}{signature}", "", *(f"   {line}" for line in lines), ""]
+    module, short = name.rsplit(".", 1)
+    head = [f".. py:{what}:: {short}{signature}", f"   :module: {module}", ""]
+    return [*head, *(f"   {line}" for line in lines), ""]
 
 
 def entry(module: ModuleType, name: str) -> list[str]:
@@ -27,13 +29,13 @@ def entry(module: ModuleType, name: str) -> list[str]:
         return [f".. autoclass:: {full}", "   :members:", *base, ""]
     if inspect.isclass(value):
         fields = inspect.signature(value).parameters.values()
-        plain = ", ".join(str(p.replace(annotation=p.empty)) for p in fields if p.name != "base")
+        plain = ", ".join(p.name if p.default is p.empty else f"{p.name}={shown(p.default)}" for p in fields)
         return described("function", full, value, f"({plain})")
     if inspect.isfunction(value):
         return [f".. autofunction:: {full}", ""]
     if isinstance(value, dict):
         rows = [f"   - ``{key}``: {getattr(row, 'summary', '')}" for key, row in value.items()]
-        return [f".. py:data:: {full}", "", *rows, ""]
+        return [f".. py:data:: {name}", f"   :module: {module.__name__}", "", *rows, ""]
     return described("data", full, value)
 
 

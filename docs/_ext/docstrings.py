@@ -12,6 +12,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from slabnet.checks import Settings
+from slabnet.scopes import Draw
 
 ITEM = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*): (.*)$")
 MARKUP = re.compile(r"(`[^`]+`)")
@@ -68,6 +69,8 @@ def shown(default: Any) -> str:
     """A default as one would type it."""
     if isinstance(default, Settings):
         return f"{type(default).__name__}()"
+    if isinstance(default, Draw):
+        return default.name
     return "{}" if "factory" in repr(default) else repr(default)
 
 

@@ -8,8 +8,10 @@ import ziafont
 import ziamath
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 SIZE = 20.0  # of the outlines; the page scales them with the text around
+TALLEST = 12.0  # lines; brackets that grow with what is inside sometimes do not stop
 ziafont.config.svg2 = False  # outlines in place: ids of shared ones would meet between the formulas of a page
 
 
@@ -18,6 +20,8 @@ def picture(latex: str, inline: bool) -> str:
     made = ziamath.Latex(latex, size=SIZE, color="currentColor", inline=inline)
     drawn = made.svgxml()
     sizes = {name: float(drawn.get(name, "0")) / SIZE for name in ("width", "height")}
+    if sizes["height"] > TALLEST:
+        raise ExtensionError(f"a formula is {sizes['height']:.0f} lines tall, take fixed brackets in it: {latex}")
     for name in sizes:
         drawn.attrib.pop(name)
     below = made.getyofst() / SIZE
