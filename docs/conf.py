@@ -36,7 +36,7 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
 pygments_style = "friendly"
-pygments_dark_style = "native"
+pygments_dark_style = "github-dark"
 html_theme_options = {
     "footer_icons": [],
     "light_css_variables": {"color-brand-primary": "#1d5fa7", "color-brand-content": "#1d5fa7"},
