@@ -4,14 +4,14 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-slow test-crash test-cluster test-browser security docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-slow test-crash test-cluster test-browser security docs docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
 
 test: .venv/.ready
-	$(RUN) -m ruff check src tests benchmarks
-	$(RUN) -m ruff format --check src tests benchmarks
+	$(RUN) -m ruff check src tests benchmarks docs
+	$(RUN) -m ruff format --check src tests benchmarks docs
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n $(WORKERS)
 
@@ -25,7 +25,7 @@ test-crash: .venv/.ready
 
 # Fits in several processes and on a Ray cluster of two nodes, with processes killed on the way.
 test-cluster: .venv/.cluster
-	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_ray.py
+	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_ray.py tests/test_examples.py
 
 .venv/.cluster: .venv/.ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
@@ -40,6 +40,15 @@ test-browser: .venv/.ready $(AXE)
 $(AXE):
 	mkdir -p .venv/axe
 	cd .venv/axe && npm pack --silent axe-core@4 >/dev/null && tar xzf axe-core-*.tgz || echo "no axe-core: the tests will say so"
+
+# The site, in docs/_build/html: the pages of docs/, the interface from docstrings, the commands from their own help.
+docs: .venv/.docs
+	$(RUN) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+.venv/.docs: .venv/.ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch .venv/.docs
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready
@@ -87,4 +96,4 @@ deploy: .venv/.ready
 	$(RUN) -m benchmarks.compact
 
 clean:
-	rm -rf .venv demo-out build
+	rm -rf .venv demo-out build docs/_build

@@ -18,7 +18,7 @@ RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
 
 TEXT = """# The paper's tables and figures, beside ours
 
-Every number comes from a record in [`results/`](../results): a JSON file with configuration, seed, commit, versions, machine, every row of
+Every number comes from a record in the folder `results/`: a JSON file with configuration, seed, commit, versions, machine, every row of
 Table 1, inclusion per layer and the history of the fit. Nothing here is typed by hand; `python -m benchmarks.results` makes the page.
 The tables say how many runs each line rests on (the paper: 10). {count} records so far.
 

@@ -37,8 +37,8 @@ _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 _POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
-_WRAPPERS: dict[str, Any] = {"concrete-dropout": ConcreteDropout, "mc-dropout": MCDropout, "horseshoe": Horseshoe}
-_POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
+WRAPPERS: dict[str, Any] = {"concrete-dropout": ConcreteDropout, "mc-dropout": MCDropout, "horseshoe": Horseshoe}
+POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
 
 
 class Network(nn.Module):
@@ -120,11 +120,11 @@ class _Builder:
                 *sizes,
                 **size,
                 prior=layer_prior(self.prior, index, self.layers, shape),
-                posterior=_POSTERIORS[self.method.posterior],
+                posterior=POSTERIORS[self.method.posterior],
                 start=self.start,
                 seed=keyed_generator(self.seed, "layer", index),
             )
-        wrapper = _WRAPPERS.get(self.method.wrapper or "")
+        wrapper = WRAPPERS.get(self.method.wrapper or "")
         return made if wrapper is None else wrapper(made, sizes[0], **self.options)
 
     def _plain(self, layer: nn.Module, index: int, member: int = 0) -> nn.Module:
