@@ -48,7 +48,8 @@ if len(sys.argv) > 1:
         group.add_up(parts)
     except d.PeerLost as error:
         lost = str(error)
-print(json.dumps({"lost": lost, "worst": worst, "same": same, "shared": group.sums.possible and group.sums.memory is not None}))
+shared = group.sums.possible and group.sums.memory is not None
+print(json.dumps({"lost": lost, "worst": worst, "same": same, "shared": shared}))
 sys.stdout.flush()
 os._exit(0) if lost else leave()
 """

@@ -126,14 +126,12 @@ def _all(mine: bool) -> bool:
 
 
 def _lives(number: int) -> bool:
-    """Whether there is a process of that number."""
+    """Whether a process of that number runs; one that has ended and was not waited for does not."""
     try:
-        os.kill(number, 0)
-    except ProcessLookupError:
+        about = Path(f"/proc/{number}/stat").read_text("utf-8", errors="replace")
+    except OSError:
         return False
-    except PermissionError:  # somebody else's, but there
-        pass
-    return True
+    return about.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _offer(size: int) -> bytes:
