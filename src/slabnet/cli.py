@@ -144,7 +144,7 @@ def fit(
         raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
     finally:
         leave()
-    write_model_report(out, report)
+    write_model_report(out, report, data if is_table else None)
     if not json:
         print(f"Look at it in: {report}" if report else f"Look at it with: slabnet report {out} --out report.html")
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from slabnet.checks import FileError, check_number, one_line, refuse
 from slabnet.config import Recipe
+from slabnet.data.holdout import split_rows
 from slabnet.data.reading import Chunk, read_all
 from slabnet.data.tabular import Preprocessing, Task, as_label, as_numbers, guess_task, is_missing
 from slabnet.distributed import Followed, current_group
@@ -88,7 +89,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False) -> FittedTable:
     if job.task is None:
         said.append(f"Task: {task}, guessed from {one_line(job.target)} (--task says otherwise).")
     y = _response(target, task, job.target)
-    train, test = _split(y, task, job)
+    train, test = split_rows(y, task == "classification", job.test_size, job.seed)
     prepared = Preprocessing.learn(
         {name: [values[i] for i in train] for name, values in table.items()}, job.categorical
     )
@@ -222,20 +223,6 @@ def _response(target: list[Any], task: Task, name: str) -> Labels:
     if len(classes) > len(labels) / 2:
         refuse("fit", "--task", f"regression for {one_line(name)}", f"classification with {len(classes)} classes")
     return labels
-
-
-def _split(y: Labels, task: Task, job: TableJob) -> tuple[Labels, Labels]:
-    """Positions of the training and the test rows; every class keeps its share where it has enough rows."""
-    order = np.random.default_rng(job.seed).permutation(len(y))
-    if task == "regression":
-        count = round(job.test_size * len(y))
-        return np.sort(order[count:]), np.sort(order[:count])
-    test: list[int] = []
-    for label in np.unique(y):
-        rows = order[y[order] == label]
-        test += rows[: min(round(job.test_size * len(rows)), len(rows) - 1)].tolist()
-    aside = np.array(sorted(test), dtype=int)
-    return np.setdiff1d(np.arange(len(y)), aside), aside
 
 
 def _estimator(task: Task, job: TableJob) -> SlabEstimator:

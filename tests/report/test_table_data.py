@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import slabnet as sn
+from slabnet.cli import app
 from slabnet.config import NetworkConfig, Recipe, TrainConfig
 from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
@@ -24,7 +25,14 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     (tmp_path / "t.csv").write_text("\n".join([*lines, "51,red,"]))  # the last row has no answer
     recipe = Recipe(network=NetworkConfig(hidden=(4,)), train=TrainConfig(epochs=30, batch_size=20))
     fit_table(TableJob(tmp_path / "t.csv", "answer", recipe, task), tmp_path / "m.slab")  # type: ignore[arg-type]
-    subject = subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))
+    text = (tmp_path / "t.csv").read_text()
+    (tmp_path / "more.csv").write_text(text + "\n")  # another file: all of its rows are shown
+    aside = subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))
+    assert aside.test is not None
+    assert len(aside.test[1]) == 12
+    assert "12 that were kept aside" in aside.notes[0]
+    subject = subject_from_file(tmp_path / "m.slab", str(tmp_path / "more.csv"))
+    assert not subject.notes
     assert subject.test is not None
     x, y = subject.test
     assert x.shape == (60, 3)
@@ -35,6 +43,9 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
         np.testing.assert_allclose(subject.scale_y.undo(y.numpy()).reshape(-1), answer, rtol=1e-6)
     else:
         assert [subject.classes(2)[int(v)] for v in y] == target
+    assert subject.test is not None
+    every = {tuple(row) for row in x.tolist()}
+    assert {tuple(row) for row in aside.test[0].tolist()} < every
     report_file(tmp_path / "m.slab", tmp_path / "r.html", str(tmp_path / "t.csv"))
     text = (tmp_path / "r.html").read_text()
     assert "colour" in text
@@ -42,3 +53,21 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     (tmp_path / "other.csv").write_text("size,colour\n1,red\n")
     with pytest.raises(sn.ArgumentError, match="--data must be a table with the column answer"):
         subject_from_file(tmp_path / "m.slab", str(tmp_path / "other.csv"))
+
+
+def test_a_table_s_fit_has_a_page_of_the_rows_kept_aside(tmp_path: Path) -> None:
+    """The numbers on the page are those that the fit printed, for the same rows."""
+    source = np.random.default_rng(1)
+    size = source.normal(50, 10, 80)
+    lines = [
+        "size,answer",
+        *(f"{s},{'yes' if s + e > 50 else 'no'}" for s, e in zip(size, source.normal(0, 3, 80), strict=True)),
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    words = ["fit", str(tmp_path / "t.csv"), "--target", "answer", "--out", str(tmp_path / "m.slab"), "--epochs", "30"]
+    app([*words, "--report", str(tmp_path / "r.html")], standalone_mode=False)
+    text = (tmp_path / "r.html").read_text()
+    assert "The rows below are the 16 that were kept aside" in text
+    words[words.index("--out") + 1] = str(tmp_path / "all.slab")
+    app([*words, "--test-size", "0", "--report", str(tmp_path / "all.html")], standalone_mode=False)
+    assert "they make it look better than it is" in (tmp_path / "all.html").read_text()

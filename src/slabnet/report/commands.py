@@ -25,12 +25,12 @@ def check_report(where: str, path: Path | None) -> None:
         check_writable(where, path)
 
 
-def write_model_report(model: Path, path: Path | None) -> None:
-    """Write the page of a model that was just fitted, if one was asked for."""
+def write_model_report(model: Path, path: Path | None, data: str | None = None) -> None:
+    """Write the page of a model that was just fitted, if one was asked for; data: the table it was fitted to."""
     if path is not None:
         from slabnet.report.write import report_file
 
-        report_file(model, path)
+        report_file(model, path, data)
 
 
 def write_runs_report(folder: Path, path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from slabnet.checks import one_line, refuse
 from slabnet.config import DATA_SETS, Recipe
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
+from slabnet.data.holdout import split_rows
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
 from slabnet.estimators.scaling import Scaling
@@ -98,7 +100,8 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     split: Split | None = None
     own = None
     if name is not None and "table" in about:
-        own = _table_rows(about, Path(name))
+        own, said = _table_rows(about, Path(name))
+        notes += said
     elif name is not None:
         if name not in DATA_SETS:
             refuse("report", "--data", f"one of {', '.join(DATA_SETS)}", name)
@@ -138,8 +141,11 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     )
 
 
-def _table_rows(about: Mapping[str, Any], path: Path) -> Rows:
-    """The rows of a table whose target is known, as the network reads them."""
+def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[str]]:
+    """The rows of a table whose target is known, as the network reads them, and what is to be said of them.
+
+    Of the very table the model was fitted to, only the rows that were kept aside: the others would flatter it.
+    """
     table = read_all(path, "report")
     target, kept = str(about.get("target")), about.get("estimator") or {}
     if target not in table:
@@ -158,9 +164,24 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> Rows:
         strange = next((v for v in values if as_label(v) not in places), None)
         if strange is not None:
             refuse("report", "--data", f"a table with classes that were fitted in {one_line(target)}", repr(strange))
-        return torch.as_tensor(rows), torch.tensor([places[as_label(v)] for v in values])
-    y = as_numbers(values, target, "report").reshape(len(rows), -1)
-    return torch.as_tensor(rows), torch.as_tensor(y if scale_y is None else scale_y.apply(y))
+        y: Any = torch.tensor([places[as_label(v)] for v in values])
+    else:
+        numbers = as_numbers(values, target, "report").reshape(len(rows), -1)
+        y = torch.as_tensor(numbers if scale_y is None else scale_y.apply(numbers))
+    kept_aside, said = _kept_aside(about.get("job"), path, y.numpy(), "classes" in kept)
+    return (torch.as_tensor(rows)[kept_aside], y[kept_aside]), said
+
+
+def _kept_aside(job: Any, path: Path, y: Any, classes: bool) -> tuple[Any, list[str]]:
+    """Which rows to show: those of another table all, those of the fitted one that the fit did not see."""
+    everything = torch.arange(len(y))
+    if not isinstance(job, Mapping) or job.get("sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
+        return everything, []
+    _, aside = split_rows(y, classes, float(job["test_size"]), int(job["seed"]))
+    if not len(aside):
+        said = "The rows below were also fitted, since none had been kept aside: they make it look better than it is."
+        return everything, [said]
+    return torch.from_numpy(aside), [f"The rows below are the {len(aside)} that were kept aside when it was fitted."]
 
 
 def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
