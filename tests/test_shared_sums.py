@@ -74,7 +74,7 @@ def start(world: int, folder: str, *words: str) -> list[subprocess.Popen[str]]:
 
 def sums(world: int, folder: str) -> list[dict[str, Any]]:
     processes = start(world, folder)
-    said = [process.communicate(timeout=120)[0] for process in processes]
+    said = [process.communicate(timeout=200)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * world
     return [json.loads(text) for text in said]
 
@@ -99,7 +99,7 @@ def test_without_shared_memory_sockets_are_used(folder: str) -> None:
 @pytest.mark.parametrize("folder", ["/dev/shm", ""])
 def test_a_process_that_dies_is_noticed_at_once(folder: str) -> None:
     first, second = start(2, folder, "die")
-    said, _ = first.communicate(timeout=60)  # the timeout of the processes themselves is five minutes
+    said, _ = first.communicate(timeout=200)  # the processes themselves would wait for five minutes
     second.communicate()
     assert second.returncode == -9
     assert "another process of this fit is gone" in json.loads(said)["lost"]
