@@ -21,7 +21,7 @@ from slabnet.predict import predict
 from slabnet.train import fit
 
 KL_WEIGHTS = (1.0, 0.5)
-ASIDE = 5  # one row in so many
+ASIDE, MOST_ASIDE = 5, 2000  # one row in so many, and at most so many rows
 FEWEST_ROWS, ROWS_PER_INPUT = 100, 20  # with fewer rows a tempered posterior only finds chance, and is not tried
 ROUNDS = 500
 LEAST = 1e-6  # as a share of the variance of the response: less is rounding
@@ -55,9 +55,15 @@ def try_out(
     """Fit copies of `net` to four fifths of the rows and judge them by the rest.
 
     The first weight stands unless another is better by more than a standard error of the difference.
+
+    >>> from slabnet.networks import mlp
+    >>> x = np.linspace(-1, 1, 100)[:, None]
+    >>> try_out(mlp((1, 3, 1), likelihood="gaussian"), x, x, TrainConfig(epochs=2), (1.0, 0.5), draws=5, seed=0).rows
+    20
     """
     order = np.random.default_rng(seed).permutation(len(x))
-    aside, rest = order[: len(x) // ASIDE], order[len(x) // ASIDE :]
+    count = min(len(x) // ASIDE, MOST_ASIDE)
+    aside, rest = order[:count], order[count:]
     size = min(config.batch_size, len(rest))
     densities: dict[float, Array] = {}
     noise: dict[float, Array] = {}
@@ -100,7 +106,11 @@ def noise_around(samples: Array, y: Array) -> Array:
 
 
 def mixture_log_density(samples: Array, y: Array, phi: Array) -> Array:
-    """For each row the log of the averaged density, all responses of a row together."""
+    """For each row the log of the averaged density, all responses of a row together.
+
+    >>> mixture_log_density(np.zeros((2, 1, 1)), np.zeros((1, 1)), np.ones(1)).round(3).tolist()
+    [-0.919]
+    """
     each = -0.5 * ((y - samples) ** 2 / phi + np.log(2 * np.pi * phi)).sum(-1)
     top = each.max(0)
     return np.asarray(top + np.log(np.exp(each - top).mean(0)))
