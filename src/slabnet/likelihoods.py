@@ -221,8 +221,8 @@ class Gaussian(Likelihood):
 
         >>> likelihood = Gaussian()
         >>> likelihood.set_noise([0.25], rows=200)
-        >>> round(float(likelihood.log_phi.exp()), 3)
-        0.25
+        >>> round(likelihood.expected_phi.item(), 3)
+        0.251
         """
         values = torch.as_tensor(phi, dtype=self.log_phi.dtype, device=self.log_phi.device)
         self.log_phi.copy_(values.log())
