@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.batches import Rows
 from slabnet.checks import check_choice, check_whole, one_line, refuse
-from slabnet.compact import compact
+from slabnet.compact import Compact, compact
 from slabnet.config import Prior, Start, TrainConfig
 from slabnet.draws import exact, fixed
 from slabnet.estimators.defaults import defaults_for, psi_for
@@ -46,6 +46,11 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     As a transformer it hands on the selected inputs only.
     """
+
+    network_: Network
+    selection_: Selection | None
+    compact_: Compact | None
+    trial_: Trial | None
 
     def __init__(
         self,
