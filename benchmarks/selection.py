@@ -22,18 +22,25 @@ METHODS = ("spike and slab", "spike and slab, bic", "spike and slab, linear", "L
 DESIGNS = {
     "linear": "8 of 100 inputs, neighbours correlated at 0.5, signal-to-noise ratio 3",
     "nonlinear": "5 of 100 inputs: 10 sin(pi x1 x2) + 20 (x3 - 0.5)^2 + 10 x4 + 5 x5 (Friedman), noise 1",
+    "mixed": "10 of 100 inputs, neighbours correlated at 0.5: four lines, two tanh, two absolute values, and a product with "
+    "both its factors; signal-to-noise ratio 3",
 }
 
 
 def simulate(design: str, draw: int) -> tuple[Any, Any, set[int]]:
     """X, y and the positions of the real inputs, which are spread at random."""
     rng = np.random.default_rng([draw, list(DESIGNS).index(design)])
-    if design == "linear":
+    if design != "nonlinear":
         x = rng.normal(size=(ROWS, INPUTS))
         for column in range(1, INPUTS):  # an autoregression over the columns
             x[:, column] = 0.5 * x[:, column - 1] + np.sqrt(0.75) * x[:, column]
-        real = rng.choice(INPUTS, 8, replace=False)
-        signal = x[:, real] @ (rng.choice([-1, 1], 8) * rng.uniform(0.5, 1.5, 8))
+        count = 8 if design == "linear" else 10
+        real = rng.choice(INPUTS, count, replace=False)
+        slopes, parts = rng.choice([-1, 1], count) * rng.uniform(0.5, 1.5, count), x[:, real]
+        if design == "mixed":
+            bent = [np.tanh(2 * parts[:, 4:6]), 1.5 * np.abs(parts[:, 6:8]), parts[:, 8:]]
+            parts = np.hstack([parts[:, :4], *bent])
+        signal = parts @ slopes + (x[:, real[8]] * x[:, real[9]] if design == "mixed" else 0)
         return x, signal + signal.std() / np.sqrt(3) * rng.normal(size=ROWS), set(real.tolist())
     x = rng.uniform(size=(ROWS, INPUTS))
     a, b, c, d, e = real = rng.choice(INPUTS, 5, replace=False)

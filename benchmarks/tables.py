@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +30,38 @@ def data_folder(name: str) -> Path:
 def run_all(
     name: str, command: str, keys: Sequence[str], jobs: Sequence[Result], work: Callable[[Result], Result]
 ) -> Any:
-    """Do the jobs that the record NAME does not hold yet, writing it after each; the record in the end."""
-    path = RECORDS / f"{name}.json"
-    done: list[Result] = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
-    kept = {tuple(result[key] for key in keys) for result in done}
-    record: Any = json.loads(path.read_text("utf-8")) if done else None
+    """Do the jobs that the record NAME does not hold yet, adding each to it; the record in the end.
+
+    Several processes can share the jobs: each looks before it starts one, and adds its own to what is there by then.
+    """
     for job in jobs:
-        if tuple(job[key] for key in keys) in kept:
+        if any(_same(job, done, keys) for done in _results(name)):
             continue
         result = {key: job[key] for key in keys} | work(job)
-        done.append(result)
-        record = write_record(name, command, 0, done)
+        with _alone(name):
+            done = [other for other in _results(name) if not _same(job, other, keys)]
+            done.append(result)
+            write_record(name, command, 0, sorted(done, key=lambda r: [str(r[key]).zfill(3) for key in keys]))
         print(json.dumps(result), flush=True)
-    return record
+    return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
+
+
+def _results(name: str) -> list[Result]:
+    path = RECORDS / f"{name}.json"
+    found: list[Result] = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
+    return found
+
+
+def _same(one: Result, other: Result, keys: Sequence[str]) -> bool:
+    return all(one[key] == other[key] for key in keys)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Hold a lock beside the record while it is read and written."""
+    with (RECORDS / f".{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def mean_and_error(values: Sequence[float | None]) -> tuple[float, float] | None:

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import slabnet as sn
-from slabnet.estimators.defaults import defaults_for
+from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.scaling import Scaling
 from slabnet.methods import METHODS
 from slabnet.noise import keyed_generator
@@ -330,11 +330,43 @@ def test_the_rule_for_defaults() -> None:
     assert small.epochs > large.epochs >= 50
     assert small.hidden <= large.hidden
     assert defaults_for(1, 1).batch_size == 1
+    assert psi_for(1, 1) == (0.5,)
+    assert sn.SlabRegressor(epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]["psi"] == [0.25, 0.5, 0.5]
     given = sn.SlabRegressor(epochs=7, config=sn.TrainConfig(lr=0.5, epochs=9))
     given.n_features_in_, given._seed = 3, 0
     found = given._training(100)
     assert (found.epochs, found.lr, found.omega_lr) == (7, 0.5, small.omega_lr)
     assert found.ramp_for(7) == 3
+
+
+def test_a_chosen_model_predicts_as_the_masked_network(line: tuple[Any, Any], tmp_path: Path) -> None:
+    x, y = line
+    model = sn.SlabRegressor(hidden=(8, 6), epochs=60, draws=11, random_state=0).fit(x, y)
+    for small in (model.sparsify(), model.sparsify("budget", weights=9), model.sparsify(data=(x, y), epochs=5)):
+        assert small.selection_ is not None
+        assert small.compact_ is not None
+        assert small.compact_.weights <= small.n_weights_ < 8 * 5 + 6 * 8 + 6
+        rows = small.scaling_x_.apply(x)
+        masked = sn.fixed(small.selection_.masks, sn.exact)
+        found = sn.predict(small.network_, rows, small.draws, draw=masked, seed=small._seed, intervals=0.9)
+        wanted = small.scaling_y_.undo(found.mean.numpy())[:, 0]
+        mean, std = small.predict(x, return_std=True)
+        np.testing.assert_allclose(mean, wanted, rtol=1e-9)
+        np.testing.assert_allclose(std, found.total.sqrt().numpy()[:, 0] * y.std(), rtol=1e-9)
+        low, high = small.predict_interval(x, 0.9)
+        ends = found.predictive_interval(0.9)
+        np.testing.assert_allclose(low, small.scaling_y_.undo(ends[0].numpy())[:, 0], rtol=1e-9)
+        np.testing.assert_allclose(high, small.scaling_y_.undo(ends[1].numpy())[:, 0], rtol=1e-9)
+        slopes = sn.input_effects(small.network_, rows[:50], 20, draw=masked, seed=small._seed).numpy()[0] * y.std()
+        np.testing.assert_allclose(small._effects(x[:50]), slopes, rtol=1e-9)
+        assert small.feature_importances_.tolist() == small.get_support().astype(float).tolist()
+    joblib.dump(small, tmp_path / "m.joblib")
+    sn.save_estimator(small, tmp_path / "m.slab")
+    copies = pickle.loads(pickle.dumps(small)), joblib.load(tmp_path / "m.joblib")
+    for again in (*copies, sn.load_estimator(tmp_path / "m.slab")):
+        np.testing.assert_array_equal(again.predict_interval(x), small.predict_interval(x))
+        assert again.n_weights_ == small.n_weights_
+        assert again.density_ == small.density_
 
 
 def test_scaling_is_undone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -213,6 +214,20 @@ class Gaussian(Likelihood):
             return self.log_phi.detach().exp()
         eps = normal_like(self.log_phi, generator)
         return torch.exp(self.log_phi + softplus(self.rho_phi) * eps).detach()
+
+    @torch.no_grad()
+    def set_noise(self, phi: Sequence[float], rows: int) -> None:
+        """Take phi as it was estimated from `rows` residuals: the log of a variance then has variance 2 / rows.
+
+        >>> likelihood = Gaussian()
+        >>> likelihood.set_noise([0.25], rows=200)
+        >>> round(likelihood.expected_phi.item(), 3)
+        0.251
+        """
+        values = torch.as_tensor(phi, dtype=self.log_phi.dtype, device=self.log_phi.device)
+        self.log_phi.copy_(values.log())
+        if self.phi == "learned":
+            self.rho_phi.fill_(math.log(math.expm1(math.sqrt(2 / rows))))
 
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         if self.log_phi.shape[0] not in (1, outputs):

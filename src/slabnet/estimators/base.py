@@ -19,11 +19,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.batches import Rows
 from slabnet.checks import check_choice, check_whole, one_line, refuse
+from slabnet.compact import Compact, compact
 from slabnet.config import Prior, Start, TrainConfig
 from slabnet.draws import exact, fixed
-from slabnet.estimators.defaults import defaults_for
+from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.scaling import Array, Scaling, constant_columns
+from slabnet.estimators.trial import Trial
 from slabnet.importance import input_effects, input_reach, prior_reach
+from slabnet.likelihoods import Gaussian
 from slabnet.methods import METHODS
 from slabnet.networks import Network, mlp
 from slabnet.predict import predict
@@ -44,13 +47,18 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     As a transformer it hands on the selected inputs only.
     """
 
+    network_: Network
+    selection_: Selection | None
+    compact_: Compact | None
+    trial_: Trial | None
+
     def __init__(
         self,
         hidden: Sequence[int] | None = None,
         *,
         method: str = "lbbnn",
         activation: str = "relu",
-        psi: Any = "aic",
+        psi: Any = None,
         sigma_beta: Any = 1.0,
         prior: Prior | None = None,
         start: Start | None = None,
@@ -104,8 +112,15 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self._start(table)
         config = self._training(len(table))
         rows = (self._scale_x(table), target)
+        self.trial_ = self._try_out(*rows, config)
+        if self.trial_ is not None:
+            config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
+
+    def _try_out(self, x: Array, y: Any, config: TrainConfig) -> Trial | None:
+        """What some rows say before all of them are fitted; None where nothing is asked of them."""
+        return None
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with new rows: the first call is a whole fit, later ones pass once over the rows they are given.
@@ -143,11 +158,12 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(hidden, (int, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
         widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+        psi = psi_for(p, len(widths) + 1) if self.psi is None else self.psi
         net = mlp(
             (p, *widths, outputs),
             activation=self.activation,
             method=self.method,
-            prior=self.prior or Prior(psi=self.psi, sigma_beta=self.sigma_beta, n=max(2, n)),
+            prior=self.prior or Prior(psi=psi, sigma_beta=self.sigma_beta, n=max(2, n)),
             start=self.start,
             likelihood=likelihood,
             options=self.options,
@@ -155,8 +171,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         )
         self._warn_of_constants(table)
         self.scaling_x_ = Scaling.of(table) if self.standardize else Scaling.none(p)
-        self.network_: Network = net
-        self.selection_: Selection | None = None
+        self._take(net, None)
 
     def _training(self, n: int) -> TrainConfig:
         """The rule, over which go `config` and what was said one by one."""
@@ -173,10 +188,16 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _finish(self, table: Array, seen: int) -> Self:
         self.n_samples_seen_ = seen
         self.n_iter_ = len(self.history_)
+        self._keep_noise(self.network_)
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
         rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
         self.feature_effects_ = self._effects(rows)
         return self
+
+    def _keep_noise(self, net: Network) -> None:
+        """The noise of rows that were not fitted, in place of that of residuals."""
+        if self.trial_ is not None and isinstance(net.likelihood, Gaussian):
+            net.likelihood.set_noise(self.trial_.phi, self.trial_.rows)
 
     def _show(self) -> Show:
         return "lines" if self.verbose else "off"
@@ -195,7 +216,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         data: tuple[Any, Any] | None = None,
         epochs: int | None = None,
     ) -> Self:
-        """A fitted estimator of one chosen model; this one stays as it is.
+        """A fitted estimator of one chosen model, whose small network `compact_` predicts; this one stays as it is.
 
         rule: "median" or "threshold" (every weight whose inclusion probability exceeds `threshold`), "budget" (the
             `weights`, or the share `density`, of largest probability) or "most probable". Where no input would reach
@@ -220,11 +241,17 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             config = self._training(len(table))
             config = config.model_copy(update={"epochs": epochs or max(1, config.epochs_for(len(table)) // 4)})
             fit(net, (self._scale_x(table), target), config, fixed=chosen, progress=self._show())
+            self._keep_noise(net)
             net = net.cpu().double().eval()
-        small.network_, small.selection_ = net, describe(net, chosen.masks, chosen.rule, chosen.threshold)
+        small._take(net, describe(net, chosen.masks, chosen.rule, chosen.threshold))
         if data is not None:
             small.feature_effects_ = small._effects(table[:EFFECT_ROWS])
         return small
+
+    def _take(self, net: Network, selection: Selection | None) -> None:
+        """This network, or the model chosen from it, which then predicts without what is not in it."""
+        self.network_, self.selection_ = net, selection
+        self.compact_ = None if selection is None else compact(net, selection, "distribution")
 
     # What is known after a fit.
 
@@ -300,7 +327,10 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """The averaged prediction for rows of the user's table, in the network's own scale."""
         check_is_fitted(self)
         values = self._scale_x(self._check_x(X))
-        return predict(self.network_, values, self.draws, draw=self._draw(), seed=self._seed, **options)
+        return predict(self._predictor(), values, self.draws, seed=self._seed, **options)
+
+    def _predictor(self) -> Network:
+        return self.network_ if self.compact_ is None else self.compact_
 
     def _check_x(self, X: Any) -> Array:
         checked = validate_data(self, X, accept_sparse=True, dtype=np.float64, reset=False)
@@ -315,7 +345,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _slopes(self, table: Array) -> Array:
         """(outputs, inputs) in the network's own scale."""
         values = self._scale_x(table)
-        found = input_effects(self.network_, values, EFFECT_DRAWS, draw=self._draw(), seed=self._seed)
+        found = input_effects(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
         return np.asarray(found.numpy())
 
     def _warn_of_constants(self, table: Array) -> None:

@@ -5,10 +5,14 @@ The rule, for n rows and p inputs:
 | setting | rule |
 |---|---|
 | hidden | two layers of 50 units |
-| batch_size | n / 7, at least 32 (or all rows, if there are fewer) and at most 256 |
-| epochs | as many as it takes for 5 000 steps, at least 50 and at most 1 000 |
+| psi | 1 / p (at most 0.5) for the inputs: a unit is expected to read one; 0.5 between units |
+| sigma_beta | 1 |
+| batch_size | n / 7, at least 64 (or all rows, if there are fewer) and at most 256 |
+| epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000 |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
+| kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 p: 1 or 0.5, by a trial (`trial.py`) |
+| phi | learned with the weights; where there is a trial, from the rows it kept aside |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.
@@ -20,8 +24,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-STEPS = 5000
-FEWEST_EPOCHS, MOST_EPOCHS = 50, 1000
+STEPS = 2500
+FEWEST_EPOCHS, MOST_EPOCHS = 100, 1000
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,16 @@ class Defaults:
 
 def defaults_for(n: int, p: int) -> Defaults:
     """The rule above for n rows and p inputs."""
-    batch = min(n, max(32, min(256, n // 7)))
+    batch = min(n, max(64, min(256, n // 7)))
     epochs = math.ceil(STEPS / math.ceil(n / batch))
     epochs = max(FEWEST_EPOCHS, min(MOST_EPOCHS, epochs))
     return Defaults(hidden=(50, 50), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
+
+
+def psi_for(p: int, layers: int) -> tuple[float, ...]:
+    """The chance of a weight to be in the network, for each layer.
+
+    >>> psi_for(100, 3)
+    (0.01, 0.5, 0.5)
+    """
+    return (min(0.5, 1 / max(1, p)), *(0.5 for _ in range(layers - 1)))

@@ -66,7 +66,7 @@ def load_estimator(path: str | Path) -> SlabEstimator:
     assert isinstance(net, Network)
     try:
         model = _filled(net, kept, header["about"])
-        model.selection_ = None if header.get("rule") is None else load_selection(path, net)
+        model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
     except SlabnetError:
         raise
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -88,7 +88,7 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
     last = Epoch(**about["history"] | {"seconds": 0.0})
     model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
-    model.n_iter_ = last.epoch
+    model.n_iter_, model.trial_ = last.epoch, None  # the noise is in the network
     if isinstance(model, SlabClassifier):
         model.classes_ = np.asarray(kept["classes"], dtype=np.dtype(kept["classes_type"]))
         if model._response()[1] != net.outputs:

@@ -10,8 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from slabnet.checks import check_number, refuse
+from slabnet.config import TrainConfig
 from slabnet.estimators.base import SlabEstimator, _dense
 from slabnet.estimators.scaling import Array, Scaling
+from slabnet.estimators.trial import KL_WEIGHTS, Trial, try_out, worth_trying
 from slabnet.metrics import negative_log_likelihood
 from slabnet.records import Prediction
 
@@ -24,13 +26,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
 
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.estimators.defaults`).
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
-        model, and scale of those that are; prior: a `Prior` in place of both.
+        model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
     epochs, batch_size, lr, omega_lr: None takes the rule; config: a `TrainConfig` for everything else.
     draws: networks that a prediction is averaged over. standardize: False takes X and y as they come.
     verbose: 0 is silent, 1 shows progress.
 
     Fitted: `network_`, `history_`, `feature_importances_`, `feature_effects_`, `selected_features_`,
-    `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`.
+    `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`,
+    `trial_` (what rows kept aside said of the KL's weight and of the noise; None where there was no trial).
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> model = SlabRegressor(hidden=(), epochs=100, random_state=0).fit(x, 3 * x[:, 0])
@@ -60,6 +63,15 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
 
     def _response(self) -> tuple[str, int]:
         return "gaussian", len(self.scaling_y_.scale)
+
+    def _try_out(self, x: Array, y: Any, config: TrainConfig) -> Trial | None:
+        """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
+        given = self.config is not None and "kl_weight" in self.config.model_fields_set
+        weights = (config.kl_weight,) if given else KL_WEIGHTS
+        deep = len(self.network_.spec["sizes"]) > 2
+        if not deep or weights == (1.0,) or not worth_trying(*x.shape):
+            return None
+        return try_out(self.network_, x, y, config, weights, self.draws, self._seed)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean response of each row; with `return_std` also the standard deviation of a new observation."""
