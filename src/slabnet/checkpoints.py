@@ -126,14 +126,16 @@ class Keeper:
                 logger.warning("%s; going back to the checkpoint before it", error)
                 continue
             if header.get("kind") != "checkpoint" or not isinstance(header.get("state"), dict):
-                logger.warning("resume: %s is no checkpoint; going back to the one before it", path)
+                logger.warning("resume: %s is no checkpoint; going back to the one before it", one_line(path, 300))
                 continue
             self._check_same(header.get("run", {}), path)
             return header["state"], tensors
         return None
 
-    def _check_same(self, other: dict[str, Any], path: Path) -> None:
+    def _check_same(self, other: Any, path: Path) -> None:
         """Refuse to go on with another configuration or other data, and name what differs."""
+        if not isinstance(other, dict):
+            raise FileError(f"resume: {path} must say which run it is of, got {one_line(other)}")
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
             if key == "config" and isinstance(theirs, dict):
