@@ -24,7 +24,7 @@ from slabnet.records import History, Prediction
 from slabnet.scopes import Draw, drawable_layers
 from slabnet.select import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import load_selection, read_header, save
+from slabnet.store import load_selection, read_header, read_selection, save
 from slabnet.train import fit
 
 DRAWS = 10
@@ -130,7 +130,9 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
 def inspect_file(model: Path, draws: int) -> dict[str, Any]:
     """What `slabnet inspect` shows of a model file."""
     header = read_header(model)
-    found = {"model": str(model), "version": header["version"], "method": None}
+    found = {"model": str(model), "version": str(header.get("version")), "method": None}
+    if "network" not in header:
+        return found | {"selection": read_selection(model)}
     net = load_model(model)
     assert isinstance(net, Network)
     if net.method.posterior is None:
