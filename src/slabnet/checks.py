@@ -122,7 +122,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, *given: Any, **values: Any) -> None:
+    def __init__(self, /, *given: Any, **values: Any) -> None:  # a file may have a key `self`
         fields = list(type(self).model_fields)
         if len(given) > len(fields):
             refuse(type(self).__name__, "arguments", f"at most {', '.join(fields)}", f"{len(given)} of them")
