@@ -51,7 +51,7 @@ wait for each other, and code of yours that draws from it in another thread mean
 | Ctrl-C and SIGTERM finish the step, keep everything, say how to go on, exit 130 and 143 | `tests/test_crash.py`, `tests/test_checkpoints.py` |
 | another run's checkpoint is refused, naming what differs; a damaged one falls back to the one before | `tests/test_checkpoints.py` |
 | a full disk is a clear error, and what was there before it is whole | `tests/test_checkpoints.py`, `tests/test_files.py` |
-| a signal outside training is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/test_hostile_cli.py`, `tests/test_checkpoints.py` |
+| a signal before or after training, once the command itself has begun, is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/test_hostile_cli.py`, `tests/test_checkpoints.py` |
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
 | consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/test_hostile_models.py`, `tests/test_hostile_compact.py`, `tests/test_hostile_checkpoints.py`, `tests/test_hostile_cli.py` |
 | damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
