@@ -19,17 +19,28 @@ def page(counts: dict[str, Any]) -> str:
 
 Model files, selections and checkpoints (`.slab`) are safetensors with one JSON header. Loading one never unpickles,
 imports or evaluates anything that is named in it: a network is built from numbers and names out of our own lists, and a
-module of your own class is only ever *filled* (`load(path, into=module)`). Size, format, checksum, names, shapes and types
-are looked at before a tensor is used. A damaged file is one line and exit code 1.
+module of your own class is only ever *filled* (`load(path, into=module)`). Size, format, checksum, names, shapes, types
+and finiteness are looked at before a tensor is used. A damaged file is one line and exit code 1.
 
 The checksum finds damage. It is no signature: somebody who can write the file can write a consistent one. Such a file can
-hold other weights, so its predictions can be wrong; it cannot run code, and what it declares is bounded by its own size.
+hold other weights, so its predictions can be wrong; it cannot run code, and positions and widths in it are checked before a
+compiled pass uses them. The layers and weights that a header declares are counted before anything is built, and a network larger than the file's tensors is
+refused. A compact network lists what is left of each layer: a layer of it may span at most 2^27 entries. A checkpoint must
+fit the run that takes it up in every shape, type and count, or the run is left as it was.
 
-IDX files (plain or gzipped) and TOML files are read with bounds on what they may declare. What a bit flip changes inside
-their numbers cannot be seen: they carry no checksum of ours. The same holds for tables (CSV, Parquet).
+IDX files (plain or gzipped) are read with bounds on what they may declare. TOML files may be 1 MB long; one that is no TOML,
+or has settings that are none, is a wrong call: one line and exit code 2. Of a Parquet file a text is held once, no cell may
+be longer than 131 072 characters, and a table that is read into memory may have 20 million cells, or 64 for each byte of
+its file. What a bit flip changes inside the numbers of these files cannot be seen: they carry no checksum of ours. The same
+holds for CSV. The fingerprint by which a checkpoint knows its data covers all rows of arrays; of a stream of batches, and of
+arrays that stay in their files, it has only the number of rows.
 
-Text out of a table goes into CSV files we write (class labels): what a spreadsheet would take for a formula gets an
-apostrophe in front. What a model file keeps of a table (column names, levels, medians) is plain JSON.
+Text out of a table goes into CSV files we write (class labels): control characters become spaces, and what a spreadsheet
+would take for a formula gets an apostrophe in front. Errors, and names and paths that commands print, have what a terminal
+would obey written out. What a model file keeps of a table (column names, levels, medians) is plain JSON.
+
+A fit of a module with torch's own Dropout borrows torch's global generator, of which there is one for all threads: such fits
+wait for each other, and code of yours that draws from it in another thread meanwhile is not protected.
 
 ## What is promised, and how it is tested
 
@@ -39,13 +50,15 @@ apostrophe in front. What a model file keeps of a table (column names, levels, m
 | a run killed at any moment and resumed ends with the same bytes (same machine, same number of threads) | `tests/test_crash.py`, `tests/test_checkpoints.py` |
 | Ctrl-C and SIGTERM finish the step, keep everything, say how to go on, exit 130 and 143 | `tests/test_crash.py`, `tests/test_checkpoints.py` |
 | another run's checkpoint is refused, naming what differs; a damaged one falls back to the one before | `tests/test_checkpoints.py` |
-| a full disk is a clear error, and the checkpoint before it is whole | `tests/test_checkpoints.py` |
+| a full disk is a clear error, and what was there before it is whole | `tests/test_checkpoints.py`, `tests/test_files.py` |
+| a signal before or after training, once the command itself has begun, is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/test_hostile_cli.py`, `tests/test_checkpoints.py` |
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
+| consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/test_hostile_models.py`, `tests/test_hostile_compact.py`, `tests/test_hostile_checkpoints.py`, `tests/test_hostile_cli.py` |
 | damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
-| no NaN reaches a saved model | `tests/test_hostile.py`, `tests/test_store.py` |
+| no NaN reaches a saved model, or comes out of a file | `tests/test_hostile.py`, `tests/test_hostile_models.py`, `tests/test_store.py` |
 | a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |
 | a page made with `--no-rows` holds no raw row | `tests/report/test_report.py` |
-| threads do not disturb each other; a child forked after a fit does not hang | `tests/test_threads.py` |
+| fits in threads do not disturb each other; worker processes started after a fit work, and a child forked after a fit does not hang | `tests/test_threads.py` |
 
 From the last run:
 

@@ -298,3 +298,42 @@ def test_the_best_checkpoint_is_kept_beside_the_last_two(blobs: Data, tmp_path: 
     assert len(found(tmp_path)) == 2
     sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=1), checkpoint=tmp_path, progress="off")  # starts afresh
     assert not (tmp_path / "best.slab").exists()
+
+
+def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_one(blobs: Data, tmp_path: Path) -> None:
+    config = sn.TrainConfig(epochs=3, batch_size=50)
+    stopped_after(sn.mlp((4, 3)), blobs, config, 5, tmp_path)
+    newest = found(tmp_path)[-1]
+    newest.write_bytes(b"junk")
+    from slabnet import checkpoints
+
+    keep = checkpoints.Keeper.write
+    with pytest.MonkeyPatch.context() as patch:
+
+        def write(self: Any, at: int, *rest: Any) -> Path:
+            keep(self, at, *rest)
+            raise Stop
+
+        patch.setattr(checkpoints.Keeper, "write", write)
+        with pytest.raises(Stop):
+            sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=Checkpoints(tmp_path, every_steps=1), resume=True)
+    assert len(found(tmp_path)) == 2
+    for path in found(tmp_path):
+        read_container(path, "test", FORMAT)
+
+
+def test_an_unfinished_run_is_set_aside_and_said(blobs: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = sn.TrainConfig(epochs=3, batch_size=50)
+    stopped_after(sn.mlp((4, 3)), blobs, config, 5, tmp_path)
+    names = [path.name for path in found(tmp_path)]
+    (tmp_path / ".checkpoint-0000000009.slab.x.tmp").touch()  # of a process that was killed
+    with caplog.at_level(logging.WARNING):
+        sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)
+    assert "not finished" in caplog.text
+    assert "--resume" in caplog.text
+    assert sorted(path.name for path in (tmp_path / "earlier").iterdir()) == names
+    assert not list(tmp_path.glob(".*.tmp"))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)  # the one before it was finished
+    assert not caplog.text

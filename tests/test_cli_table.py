@@ -183,6 +183,8 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "m.slab").read_bytes() == (tmp_path / "whole.slab").read_bytes()
     assert not folder.exists()
     assert "nothing to resume" in slabnet(*words, "m.slab", "--resume", cwd=tmp_path).stdout
+    said = slabnet(*words, "m.slab", "--resume", "--json", cwd=tmp_path).stdout
+    assert json.loads(said) == {"finished": True, "model": "m.slab"}
     other = TableJob(tmp_path / "h.csv", "age", Recipe())
     with pytest.raises(sn.ArgumentError, match="got another target"):
         table_finished(tmp_path / "m.slab", other)

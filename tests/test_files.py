@@ -7,7 +7,7 @@ import pytest
 
 import slabnet as sn
 from slabnet.devices import pick_device
-from slabnet.files import check_writable, write_atomically
+from slabnet.files import check_writable, safe_text, write_atomically
 
 
 def test_a_name_holds_the_old_content_or_all_of_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,10 +15,10 @@ def test_a_name_holds_the_old_content_or_all_of_the_new(tmp_path: Path, monkeypa
     write_atomically(path, b"old")
 
     def broken(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
     monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(sn.FileError, match="disk full"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a file"]  # the temporary one is gone
@@ -37,3 +37,25 @@ def test_devices() -> None:
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     with pytest.raises(sn.ArgumentError, match="a device this machine has"):
         pick_device("cuda:99")
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_atomically(tmp_path / "ours", b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("b\r=1+1", "b =1+1"),
+        ("\r\n=1+1", "'  =1+1"),
+        ("\t@x", "' @x"),
+        ("a\x1b[31m\x00", "a [31m "),
+        ("-", "-"),
+        ("+1e3", "+1e3"),
+        ("\u00e9", "\u00e9"),
+    ],
+)
+def test_text_for_spreadsheets(text: str, wanted: str) -> None:
+    assert safe_text(text) == wanted

@@ -225,9 +225,32 @@ def test_numbers_that_are_none_do_not_reach_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["epochs = -1", "lr = nan", "lr = inf", "epochs = 1e400", "[train]\nepochs = 'x'", "a = " + "[" * 3000, "\x00"],
-)
+    [
+        "self = 1", "[train]\nself = 1", "train = 5", "train = [1]", "x = 1" + "0" * 6000, "a" + ".a" * 20_000 + " = 1",
+        "x = {a" + ".a" * 20_000 + " = 1}", "\"a,\"" + ".\"a,\"" * 20_000 + " = 1", "x = 1\n" * 300_000,
+        "epochs = 99999999999999999999999", "seed = -1", "epochs = -1",
+        "lr = nan", "lr = inf", "epochs = 1e400", "[train]\nepochs = 'x'", "a = " + "[" * 3000, "\x00",
+    ],
+)  # fmt: skip
 def test_odd_settings(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(text)
-    with pytest.raises(SlabnetError):
-        sn.TrainConfig.from_toml(tmp_path / "c.toml")
+    started = time.monotonic()
+    for read in (sn.TrainConfig.from_toml, Recipe.from_toml):
+        with pytest.raises(sn.ArgumentError):
+            read(tmp_path / "c.toml")
+    assert time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize(
+    "text", ["[network]\nhidden = [1000000000000]", "[prior.slab]\nself = 1", "[prior.psi]\nself = 1"]
+)
+def test_odd_recipes(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(sn.ArgumentError):
+        Recipe.from_toml(tmp_path / "c.toml")
+
+
+def test_long_lists_of_numbers_are_no_keys(tmp_path: Path) -> None:
+    numbers = ", ".join(["0.25"] * 784)
+    (tmp_path / "c.toml").write_text(f"[prior]\r\ninput_psi = [{numbers}]\r\n")
+    assert len(Recipe.from_toml(tmp_path / "c.toml").prior.input_psi or ()) == 784

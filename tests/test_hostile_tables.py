@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -86,3 +87,34 @@ def test_flipped_bits(name: str, kept: Path, tmp_path: Path, counts: dict[str, i
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_odd_contents(content: bytes, name: str, tmp_path: Path) -> None:
     attempt(tmp_path / name, content)
+
+
+def test_a_long_text_that_comes_again_takes_its_memory_once(tmp_path: Path) -> None:
+    places, texts = pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 1_000_000])
+    table = pa.table({"a": pa.DictionaryArray.from_arrays(places, texts), "b": [1] * 20_000})
+    pq.write_table(table, tmp_path / "t.parquet", compression="zstd")
+    assert (tmp_path / "t.parquet").stat().st_size < 2000
+    with pytest.raises(SlabnetError, match="at most 131072 characters"):
+        read_all(tmp_path / "t.parquet")
+    short = pa.DictionaryArray.from_arrays(places, pa.array(["x" * 100_000]))
+    pq.write_table(pa.table({"a": short}), tmp_path / "t.parquet", compression="zstd")
+    column = read_all(tmp_path / "t.parquet")["a"]
+    assert len({id(value) for value in column}) == 1
+
+
+def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    batch = pa.table({"a": pa.array(np.zeros(5_000_000, np.int8))})
+    with pq.ParquetWriter(tmp_path / "t.parquet", batch.schema, compression="zstd") as writer:
+        for _ in range(6):
+            writer.write_table(batch)
+    started = time.monotonic()
+    with pytest.raises(SlabnetError, match="cells, for a file of its size, got 30000000"):
+        read_all(tmp_path / "t.parquet")
+    assert time.monotonic() - started < 1.0
+
+
+def test_text_columns_of_every_kind_are_read_as_before(tmp_path: Path) -> None:
+    texts = ["red", None, "blue", "red"]
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+        pq.write_table(pa.table({"a": pa.array(texts).cast(kind), "b": [1, 2, 3, 4]}), tmp_path / "t.parquet")
+        assert read_all(tmp_path / "t.parquet") == {"a": texts, "b": [1, 2, 3, 4]}

@@ -158,3 +158,13 @@ def test_a_million_rows_in_two_gigabytes() -> None:
     accuracy, kilobytes = run.stdout.split()
     assert float(accuracy) > 0.9
     assert int(kilobytes) < 2 << 20
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("kind", [sn.SlabClassifier, sn.SlabRegressor])
+def test_estimators_with_extreme_features(kind: Any, scale: float) -> None:
+    x = torch.randn(ROWS, INPUTS, generator=torch.Generator().manual_seed(0)).double().numpy() * scale
+    y = (x[:, 0] > 0).astype(float)
+    model = kind(hidden=(4,), epochs=3).fit(x, y)
+    assert all(math.isfinite(value) for value in model.predict(x))
+    assert all(math.isfinite(value) for value in model.feature_effects_)

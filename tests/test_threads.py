@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import signal
@@ -10,9 +11,10 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+import joblib
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import slabnet as sn
@@ -33,6 +35,22 @@ def test_two_fits_in_two_threads(blobs: Data) -> None:
     assert alone == together
 
 
+def test_two_fits_with_torch_s_own_dropout_in_two_threads(blobs: Data) -> None:
+    def dropping(seed: int) -> list[float]:
+        net = sn.convert(copy.deepcopy(plain))
+        config = sn.TrainConfig(epochs=6, batch_size=15, seed=seed)
+        sn.fit(net, blobs, config, likelihood="categorical", progress="off")
+        return [float(value.detach().double().sum()) for value in net.parameters()]
+
+    plain = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 3))
+    alone = [dropping(seed) for seed in (1, 2)]
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(dropping, (1, 2)))
+    assert alone == together
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_eight_threads_get_the_same_answers(blobs: Data) -> None:
     net = sn.mlp((4, 8, 3), seed=0)
     sn.fit(net, blobs, sn.TrainConfig(epochs=3, batch_size=50))
@@ -51,6 +69,12 @@ def test_spawned_workers(blobs: Data) -> None:
     fitted(blobs, 0)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(in_a_child, 3).result(timeout=60) == in_a_child(3)
+
+
+def test_workers_of_joblib(blobs: Data) -> None:
+    fitted(blobs, 0)
+    found = joblib.Parallel(n_jobs=2, backend="loky", timeout=120)(joblib.delayed(in_a_child)(seed) for seed in (3, 4))
+    assert found == [in_a_child(3), in_a_child(4)]
 
 
 def test_workers_of_a_dataloader(blobs: Data) -> None:

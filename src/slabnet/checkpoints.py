@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import shutil
 import signal
 import threading
 import time
@@ -23,13 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slabnet.checks import ArgumentError, FileError, check_number, check_whole, one_line, refuse
+from slabnet.checks import FileError, SlabnetError, check_number, check_whole, one_line, printable, refuse
 from slabnet.containers import read_container, write_container
 from slabnet.version import __version__
 
 FORMAT = 1
 KEPT = 2
 BEST = "best.slab"
+ASIDE = "earlier"  # a run that was not finished when another one started in its folder
 SHARE = 0.02  # of the time since the last checkpoint that writing one may take; epochs that end sooner wait
 logger = logging.getLogger("slabnet")
 
@@ -70,6 +72,7 @@ class Keeper:
         self.folder = Path(settings.folder)
         self.caught: int | None = None
         self._steps = 0
+        self._damaged: list[Path] = []  # passed over when the run was taken up
         self._best: int | None = None  # the epoch whose parameters are in best.slab
         self._written, self._cost = time.monotonic(), 0.0
 
@@ -94,11 +97,15 @@ class Keeper:
             plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
             write_container(path, header, plain)
             self._write_best(header, plain)
-        except (OSError, ArgumentError) as error:
-            said = one_line(getattr(error, "strerror", None) or str(error))
+        except (OSError, SlabnetError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            said = one_line(getattr(cause, "strerror", None) or str(error))
             raise FileError(f"checkpoint: {path} could not be written: {said}; the ones before it are whole") from None
-        for old in found(self.folder)[:-KEPT]:
+        damaged = [other for other in self._damaged if other != path]  # this one may have taken its name
+        whole = [other for other in found(self.folder) if other not in damaged]
+        for old in [*damaged, *whole[:-KEPT]]:
             old.unlink(missing_ok=True)
+        self._damaged = []
         self._steps, self._written = steps, time.monotonic()
         self._cost = self._written - started
         return path
@@ -113,9 +120,24 @@ class Keeper:
         self._best = state["best_epoch"]
 
     def start_afresh(self) -> None:
-        """Forget the checkpoints of an earlier run in the same folder."""
-        for old in [*found(self.folder), self.folder / BEST]:
-            old.unlink(missing_ok=True)
+        """Forget an earlier run in the same folder; one that is not finished is set aside, and said."""
+        old = found(self.folder)
+        aside = self.folder / ASIDE
+        if old and not old[-1].stem.endswith("-end"):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(exist_ok=True)
+            for path in old:
+                path.replace(aside / path.name)
+            said = "move its files back and resume (--resume)"
+            logger.warning("fit: %s held a run that is not finished; to go on with it, %s", printable(str(aside)), said)
+        for path in [*found(self.folder), self.folder / BEST]:
+            path.unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """Take away what processes that were killed while they wrote have left."""
+        for pattern in (".checkpoint-*.slab.*.tmp", f".{BEST}.*.tmp"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def latest(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """State and tensors to go on from, None where there is nothing; damaged files are passed over, and said."""
@@ -124,16 +146,20 @@ class Keeper:
                 header, tensors = read_container(path, "resume", FORMAT)
             except FileError as error:
                 logger.warning("%s; going back to the checkpoint before it", error)
+                self._damaged.append(path)
                 continue
             if header.get("kind") != "checkpoint" or not isinstance(header.get("state"), dict):
-                logger.warning("resume: %s is no checkpoint; going back to the one before it", path)
+                logger.warning("resume: %s is no checkpoint; going back to the one before it", one_line(path, 300))
+                self._damaged.append(path)
                 continue
             self._check_same(header.get("run", {}), path)
             return header["state"], tensors
         return None
 
-    def _check_same(self, other: dict[str, Any], path: Path) -> None:
+    def _check_same(self, other: Any, path: Path) -> None:
         """Refuse to go on with another configuration or other data, and name what differs."""
+        if not isinstance(other, dict):
+            raise FileError(f"resume: {path} must say which run it is of, got {one_line(other)}")
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
             if key == "config" and isinstance(theirs, dict):

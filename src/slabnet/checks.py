@@ -27,7 +27,7 @@ class SlabnetError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(" ".join(str(message).splitlines()))
+        super().__init__(printable(" ".join(str(message).splitlines())))
 
 
 class ArgumentError(SlabnetError, ValueError):
@@ -52,10 +52,19 @@ class TrainingDiverged(SlabnetError):
     """The loss became infinite or NaN; the network holds its last good state."""
 
 
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey, or not show, written out.
+
+    >>> printable("a\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def one_line(value: object, longest: int = _LONGEST) -> str:
     """`value` as text without line breaks or control characters, cut to a readable length."""
     text = value if isinstance(value, str) else str(value) if isinstance(value, PurePath) else repr(value)
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
+    text = printable(" ".join(text.split()))
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
@@ -113,7 +122,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, *given: Any, **values: Any) -> None:
+    def __init__(self, /, *given: Any, **values: Any) -> None:  # a file may have a key `self`
         fields = list(type(self).model_fields)
         if len(given) > len(fields):
             refuse(type(self).__name__, "arguments", f"at most {', '.join(fields)}", f"{len(given)} of them")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json as json_module
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, refuse
+from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, printable, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import Json, commands, parse_widths
+from slabnet.files import check_writable, checkpoints_of
 from slabnet.methods import METHODS
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
@@ -78,7 +83,7 @@ def demo(
     total, chosen = found.chosen.total, found.chosen
     reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
     print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({total.median:.2%}); {reached}.")
-    print(f"Done in {found.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}")
+    print(printable(f"Done in {found.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}"))
 
 
 @app.command(
@@ -100,6 +105,7 @@ def fit(
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
+    checkpoint_every: Annotated[float, typer.Option(help="Minutes between checkpoints, besides epochs.")] = 5.0,
     workers: Annotated[int, typer.Option(help="Processes that train together on this machine, by torchrun.")] = 1,
     report: ReportFile = None,
     json: Json = False,
@@ -120,65 +126,100 @@ def fit(
                 refuse("fit", name, f"left out for the data set {data}", value)
     if task is not None:
         check_choice("fit", "--task", task, ("classification", "regression"))
-    from slabnet.files import check_writable
-
     check_writable("fit", out)
     check_report("fit", report)
     if workers < 1:
         refuse("fit", "--workers", "a whole number of at least 1", workers)
-    from slabnet.distributed import join, launch, leave, restarted
+    if not checkpoint_every > 0:
+        refuse("fit", "--checkpoint-every", "minutes, more than 0", checkpoint_every)
+    with _stoppable(out):
+        from slabnet.distributed import join, launch, leave, restarted
 
-    if workers > 1 and "RANK" not in os.environ:
-        launch(workers, sys.argv[1:])
-    join()
-    resume = resume or restarted()
-    try:
-        if is_table:
-            share = 0.2 if test_size is None else test_size
-            _fit_table(data, out, resume, json, (str(target), settings, task, share, _names(drop), _names(categorical)))
-        else:
-            _fit_named(data, out, resume, json, settings)
-    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
-        if not hasattr(stopped, "number"):
-            raise
-        raise Stopped(f"slabnet: {stopped}; go on with the same command and --resume", stopped.number) from None
-    finally:
-        leave()
-    write_model_report(out, report, data if is_table else None)
+        if workers > 1 and "RANK" not in os.environ:
+            launch(workers, sys.argv[1:])
+        join()
+        kept = (out, resume or restarted(), checkpoint_every)
+        try:
+            if is_table:
+                share = 0.2 if test_size is None else test_size
+                job = (str(target), settings, task, share, _names(drop), _names(categorical))
+                _fit_table(data, kept, json, job)
+            else:
+                _fit_named(data, kept, json, settings)
+        finally:
+            leave()
+        write_model_report(out, report, data if is_table else None)
     if not json:
-        print(f"Look at it in: {report}" if report else f"Look at it with: slabnet report {out} --out report.html")
+        shown = printable(f"in: {report}" if report else f"with: slabnet report {out} --out report.html")
+        print(f"Look at it {shown}")
 
 
-def _fit_named(data: str, out: Path, resume: bool, json: bool, settings: Recipe) -> None:
+class _Halt(KeyboardInterrupt):
+    """A signal that came while no step was being made; training itself keeps what it has first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+@contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """Make one line of Ctrl-C and SIGTERM at any moment of a fit, which says whether there is something to resume."""
+
+    def halt(number: int, frame: FrameType | None) -> None:
+        raise _Halt(number)
+
+    before = {number: signal.signal(number, halt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
+        number = int(getattr(stopped, "number", signal.SIGINT))
+        kept = any(checkpoints_of(out).glob("checkpoint-*.slab"))
+        then = "go on with the same command and --resume" if kept else "there is nothing to resume"
+        said = str(stopped) or f"stopped by {signal.Signals(number).name}"
+        raise Stopped(f"slabnet: {said}; {then}", number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_finished(out: Path, json: bool) -> None:
+    said = f"{printable(str(out))} is finished: there is nothing to resume."
+    print(json_module.dumps({"finished": True, "model": str(out)}) if json else said)
+
+
+def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: Recipe) -> None:
     from slabnet.workflow import fit_named, is_finished
 
+    out, resume, every = kept
     if resume and is_finished(out, data, settings):
-        print(f"{out} is finished: there is nothing to resume.")
+        _say_finished(out, json)
         return
-    found = fit_named(data, settings, out, resume)
+    found = fit_named(data, settings, out, resume, every)
     if json:
         print(json_module.dumps(found.to_dict()))
         return
     print_rows(f"{data}: {found.test_rows} test rows", found.rows)
     for line in found.said:
         print(line)
-    print(f"Written: {out}. Predict with: slabnet predict {out} {data}")
+    print(printable(f"Written: {out}. Predict with: slabnet predict {out} {data}"))
 
 
-def _fit_table(data: str, out: Path, resume: bool, json: bool, job: tuple[Any, ...]) -> None:
+def _fit_table(data: str, kept: tuple[Path, bool, float], json: bool, job: tuple[Any, ...]) -> None:
     from slabnet.tables import TableJob, fit_table, table_finished
 
+    out, resume, every = kept
     whole = TableJob(Path(data), *job)
     if resume and table_finished(out, whole):
-        print(f"{out} is finished: there is nothing to resume.")
+        _say_finished(out, json)
         return
-    found = fit_table(whole, out, resume)
+    found = fit_table(whole, out, resume, every)
     if json:
         print(json_module.dumps(found.numbers))
         return
     for line in found.lines:
         print(line)
-    print(f"Written: {out}. Predict with: slabnet predict {out} NEW.csv --out predictions.csv")
+    print(printable(f"Written: {out}. Predict with: slabnet predict {out} NEW.csv --out predictions.csv"))
 
 
 @app.command(
@@ -199,8 +240,6 @@ def predict(
     if not model.is_file():
         refuse("predict", "MODEL", "a file that exists", str(model))
     if out is not None:
-        from slabnet.files import check_writable
-
         check_writable("predict", out)
     if is_table:
         from slabnet.table_predictions import lines_of, predict_table
@@ -222,7 +261,7 @@ def predict(
     else:
         print("Decided at 0.95: none; every row is in doubt.")
     if out is not None:
-        print(f"Written: {out}")
+        print(printable(f"Written: {out}"))
 
 
 @app.command(
@@ -266,7 +305,8 @@ def export(
         print(json_module.dumps(found))
         return
     gives = f"the average of {draws} draws" if draws else "the means"
-    print(f"{found['weights']} weights, {gives}: {found['bytes']} bytes. Written: {', '.join(found['written'])}")
+    written = printable(", ".join(found["written"]))
+    print(f"{found['weights']} weights, {gives}: {found['bytes']} bytes. Written: {written}")
 
 
 @app.command(help="List the methods a network can be built with.", epilog="Example: slabnet methods --json")

@@ -7,7 +7,6 @@ and shared by all who receive it, so such neurons stay; only what sends nothing 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any, Literal
 
 import torch
@@ -272,7 +271,7 @@ def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Ke
         own = mask[1][units]
         bias = own, layer.bias.mu[units][own], layer.bias.rho[units][own]
     places = units.nonzero()[:, 0], inputs.nonzero()[:, 0]
-    made = decided_layer((left, mu[left], rho[left]), bias, *places, shape, groups, plain_prior(layer.prior), geometry)
+    made = decided_layer((left, mu[left], rho[left]), bias, *places, shape, plain_prior(layer.prior), geometry)
     return made, said | {"prior": layer.prior.spec()}
 
 
@@ -288,13 +287,15 @@ def decided_layer(
     units: Tensor,
     inputs: Tensor,
     shape: list[int],
-    groups: int,
     prior: LayerPrior,
     geometry: dict[str, Any],
 ) -> Decided:
     """A layer with the distribution of what is left: (mask, mu and rho of what is in it) of weights and intercepts."""
     mask, mu, rho = weight
-    places = ungroup(torch.arange(math.prod(shape), device=mask.device).reshape(shape), groups)[units][:, inputs]
+    unit, read, *_ = entries = mask.nonzero(as_tuple=True)
+    places = units[unit] * shape[1] + inputs[read] % shape[1]  # each group of a convolution reads its own inputs
+    for at, size in zip(entries[2:], shape[2:], strict=True):
+        places = places * size + at
     own = None if bias is None else bias[0]
     made = Decided(mask, own, places, units, inputs, shape[0], prior, geometry).to(mu)
     made.weight.mu.copy_(mu)

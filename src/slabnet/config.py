@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,9 @@ from slabnet.methods import METHODS, ScaleMixture
 
 DATA_SETS = ("digits", "mnist", "fashion-mnist")
 TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
+WIDEST = 10**7
+MANY = 10**9  # more epochs, rows a step and so on than anybody will have
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
 
 
@@ -171,24 +175,24 @@ class TrainConfig(Settings):
     slabnet.checks.ArgumentError: TrainConfig: epochs must be greater than or equal to 1, got 0
     """
 
-    epochs: int | None = Field(default=None, ge=1)
-    batch_size: int = Field(default=100, ge=1)
-    samples: int = Field(default=1, ge=1)
+    epochs: int | None = Field(default=None, ge=1, le=MANY)
+    batch_size: int = Field(default=100, ge=1, le=MANY)
+    samples: int = Field(default=1, ge=1, le=MANY)
     lr: float = Field(default=1e-3, gt=0)
     omega_lr: float = Field(default=0.02, gt=0)
-    omega_settle_epoch: int | None = Field(default=None, ge=1)
+    omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
     delta: float = Field(default=0.5, gt=0)
     kl: Literal["exact", "sampled"] = "exact"
-    ramp_epochs: int | None = Field(default=None, ge=0)
+    ramp_epochs: int | None = Field(default=None, ge=0, le=MANY)
     kl_weight: float = Field(default=1.0, gt=0)
     validation_fraction: float = Field(default=0.0, ge=0, lt=1)
-    patience: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1, le=MANY)
     clip: float | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0)
-    cut_every: int = Field(default=2, ge=0)
+    cut_every: int = Field(default=2, ge=0, le=MANY)
     shared_draws: bool = False
     compile: bool = False
     device: str = "auto"
@@ -206,7 +210,10 @@ class TrainConfig(Settings):
     def from_toml(cls, path: str | Path) -> TrainConfig:
         """Read the [train] table of a TOML file, or a file that holds nothing else."""
         found = read_toml(path)
-        return cls(**found.get("train", found))
+        train = found.get("train", found)
+        if not isinstance(train, dict):
+            refuse("config", "train", "a table, [train]", train)
+        return cls(**train)
 
     def epochs_for(self, n: int) -> int:
         """The number of epochs for n rows."""
@@ -227,8 +234,8 @@ class NetworkConfig(Settings):
     @field_validator("hidden")
     @classmethod
     def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(width < 1 for width in value):
-            raise ValueError(f"hidden must be widths of at least 1, got {value}")
+        if any(not 1 <= width <= WIDEST for width in value):
+            raise ValueError(f"hidden must be widths of at least 1 and at most {WIDEST}, got {one_line(value)}")
         return value
 
     @field_validator("activation")
@@ -280,11 +287,27 @@ class Recipe(Settings):
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The contents of a TOML file, or one line that says what is wrong with it."""
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            refuse("config", "the file", f"at most {MOST_BYTES} bytes long", path)
+        text = content.decode("utf-8").replace("\r\n", "\n")
+        _check_keys(text, path)
+        return tomllib.loads(text)
+    except ArgumentError:
+        raise
     except OSError as error:
         refuse("config", "the file", "readable", f"{path} ({error.strerror})")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits are a plain ValueError
         raise ArgumentError(f"config: {path} must be a TOML file, got: {one_line(str(error))}") from None
+
+
+def _check_keys(text: str, path: str | Path) -> None:
+    """Refuse keys of very many parts, which take tomllib the square of their number."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        parts = [line] if '"' in line or "'" in line else re.split(r"[,=\[\]{}]", line)
+        if max(part.count(".") for part in parts) > MOST_DOTS:
+            refuse("config", "a key", f"of at most {MOST_DOTS} parts", f"more in line {number} of {path}")
 
 
 def _inside(value: Any, name: str, allowed: str, low: float, high: float) -> Any:

@@ -1,15 +1,19 @@
-"""Files are written to a temporary name beside their final one, flushed to disk and renamed."""
+"""Files are written to a temporary name beside their final one, flushed to disk and renamed; text for spreadsheets."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from slabnet.checks import ArgumentError, refuse
+from slabnet.checks import ArgumentError, FileError, refuse
+
+_FORMULA = ("=", "+", "-", "@")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -18,24 +22,39 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         file.write(content)
 
 
-@contextmanager
+@contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes the name `path` once the block has ended well."""
     path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        file = temporary.open("xb")
     except OSError as error:
         raise ArgumentError(f"write: {path} must be in a folder that can be written, got: {error.strerror}") from None
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        said = error.strerror or type(error).__name__
+        raise FileError(f"write: {path} could not be written: {said}; what was there before is as it was") from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    _flush_folder(path.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Let the new name itself reach the disk, where the system can do that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def check_writable(where: str, path: str | Path) -> Path:
@@ -50,7 +69,22 @@ def check_writable(where: str, path: str | Path) -> Path:
     return path
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def checkpoints_of(out: Path) -> Path:
+    """The folder beside a model in which its fit is kept while it runs."""
+    return out.with_name(f"{out.name}.checkpoints")
+
+
+def safe_text(text: str) -> str:
+    """`text` for a cell: control characters are spaces, and an apostrophe goes before what a spreadsheet would run.
+
+    >>> safe_text("=1+1"), safe_text("-1.5"), safe_text("red"), safe_text("b\\r=1+1")
+    ("'=1+1", '-1.5', 'red', 'b =1+1')
+    """
+    plain = _CONTROL.sub(" ", text)
+    if plain.strip() == "-" or not plain.lstrip().startswith(_FORMULA):
+        return plain
+    try:
+        float(plain)
+    except ValueError:
+        return f"'{plain}"
+    return plain

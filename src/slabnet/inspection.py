@@ -46,9 +46,11 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
         )
     total = chosen.total
     count = sum(int(u.sum()) for u in used.values())
-    fitted = (about or {}).get("history") or {}
-    names = (about or {}).get("input_names")
+    fitted, names = (about or {}).get("history"), (about or {}).get("input_names")
+    moving, resting = (_share(fitted, name) for name in ("alpha_moving", "alpha_at_prior"))
     inputs = chosen_inputs(chosen)
+    if chosen.inputs is None or not isinstance(names, list) or len(names) != len(chosen.inputs):
+        names = None  # a file may keep anything beside a model
     return {
         "layers": layers,
         "total": {
@@ -68,13 +70,30 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
         "unreachable_outputs": list(chosen.unreachable),
         "inputs": None if chosen.inputs is None else len(chosen.inputs),
         "inputs_used": None if chosen.inputs is None else [names[i] if names else i for i in inputs],
-        "alpha_moving": fitted.get("alpha_moving"),
-        "alpha_at_prior": fitted.get("alpha_at_prior"),
+        "alpha_moving": moving,
+        "alpha_at_prior": resting,
     }
+
+
+def _share(fitted: Any, name: str) -> float | None:
+    value = fitted.get(name) if isinstance(fitted, dict) else None
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= 1 else None
+
+
+def selection_text(found: dict[str, Any]) -> str:
+    """A selection's own file for a person."""
+    at = "" if found["threshold"] is None else f" at {one_line(found['threshold'])}"
+    layers = found["layers"]
+    lines = [f"{one_line(name)}: {counts['kept']} of {counts['weights']} weights" for name, counts in layers.items()]
+    kept, weights = (sum(counts[key] for counts in layers.values()) for key in ("kept", "weights"))
+    said = f"A selection, not a model: {one_line(found['rule'])}{at}, {kept} of {weights} weights."
+    return "\n".join([said, *lines])
 
 
 def as_text(found: dict[str, Any]) -> str:
     """The same for a person."""
+    if "selection" in found:
+        return selection_text(found["selection"])
     head = ("layer", "shape", "weights", "in median", "used", "median", "expected", "active", "alpha 0 to 1")
     rows = [head]
     for layer in [*found["layers"], {"layer": "all", "shape": [], **found["total"]}]:
@@ -109,7 +128,7 @@ def _sentences(found: dict[str, Any]) -> list[str]:
         used = found["inputs_used"]
         named = ", ".join(one_line(str(i)) for i in used[:20]) + (", ..." if len(used) > 20 else "")
         lines.append(f"Inputs in use: {len(used)} of {found['inputs']} ({named}).")
-    if found["alpha_moving"] is not None:
+    if found["alpha_moving"] is not None and found["alpha_at_prior"] is not None:
         said = f"{found['alpha_moving']:.1%} of the inclusion probabilities were still moving at the end of training"
         lines.append(f"{said}, {found['alpha_at_prior']:.1%} rested at the prior.")
     return lines

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slabnet.checks import refuse
 from slabnet.kernels import local_draw
 from slabnet.kernels.left import Left, sparse_local, take
 from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, by_rows
@@ -41,8 +42,11 @@ class Take(nn.Module):
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("reads", index.to(torch.int32), persistent=False)
         self.dim = dim
+        self.needs = int(index.max()) + 1 if len(index) else 0
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[self.dim] < self.needs:  # the C pass does not look
+            refuse("compact", "x", f"at least {self.needs} wide where some of it is read", f"shape {tuple(x.shape)}")
         if x.ndim == 2 and torch.is_grad_enabled():  # training works feature by feature (kernels/left.py)
             return take(x, self.reads)
         return x.index_select(self.dim, self.index)
@@ -189,7 +193,7 @@ class Decided(_Sparse, SlabLayer):
         self.weight = Gaussian((len(self.positions),))
         self.bias = None if bias_mask is None else Gaussian((int(bias_mask.sum()),))
         own = torch.zeros(0, dtype=torch.int32) if bias_mask is None else bias_mask.nonzero()[:, 0].to(torch.int32)
-        kept = {"places": places[mask], "units": units, "reads": reads, "own": own, "own_places": units[own.long()]}
+        kept = {"places": places, "units": units, "reads": reads, "own": own, "own_places": units[own.long()]}
         for name, value in kept.items():
             self.register_buffer(name, value.contiguous(), persistent=False)
 

@@ -243,6 +243,28 @@ def build_network(spec: dict[str, Any]) -> Network:
     """Build a network from its specification, as a model file holds it; the parameters are fresh."""
     options = dict(spec)
     kind = check_choice("network", "kind", options.pop("kind", None), ("mlp", "convnet"))
+    for name in ("start", "seed"):
+        if name in options:
+            refuse("network", name, "left out of a specification", options[name])
     prior = Prior(**options.pop("prior"))
     likelihood = likelihood_from(options.pop("likelihood"))
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
+
+
+def declared(spec: dict[str, Any]) -> tuple[int, int]:
+    """(layers, weights) that `build_network(spec)` would make at least, found without making any."""
+    if spec.get("kind") == "convnet":
+        channels, *sides = (check_whole("convnet", "input_shape", size, at_least=1) for size in spec["input_shape"])
+        kernel, pool = (check_whole("convnet", name, spec[name], at_least=1) for name in ("kernel_size", "pool"))
+        widths = [check_whole("convnet", "channels", width, at_least=1) for width in spec["channels"]]
+        each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise([channels, *widths])]
+        flat = [channels, *widths][-1] * math.prod(side // pool ** len(widths) for side in sides)
+        dense = [flat, *spec["hidden"], spec["classes"]]
+    else:
+        each, dense = [], list(spec["sizes"])
+    dense = [check_whole("network", "sizes", size, at_least=0) for size in dense]
+    each += [a * b for a, b in itertools.pairwise(dense)]
+    members = spec.get("options", {}).get("members", 1) if spec.get("method") == "ensemble" else 1
+    members = check_whole("ensemble", "members", members, at_least=1)
+    outputs = spec["likelihood"].get("outputs", 0)  # each of which has a dispersion
+    return members * len(each), members * sum(each) + check_whole("likelihood", "outputs", outputs, at_least=0)

@@ -156,6 +156,7 @@ class _Table:
             return None
         made = cls(optimiser)
         fits = all(native.applies(t) and t.is_contiguous() for part in made.kept for t in part)
+        fits &= all(len({t.shape for t in trio}) == 1 for trio in zip(*made.kept, strict=True))  # C counts by the first
         return made if made.params and fits and len({float(s) for s in made.steps}) == 1 else None
 
     def pieces(self, without: frozenset[int]) -> Tensor:

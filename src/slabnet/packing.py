@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import SlabnetError, check_choice
+from slabnet.checks import SlabnetError, check_choice, one_line
 from slabnet.compact import GEOMETRY, Compact, decided_layer, kept_layer, plain_part
 from slabnet.config import Beta
-from slabnet.kept import Decided, Take
+from slabnet.kept import Decided, Kept, Take
 from slabnet.likelihoods import likelihood_from
 from slabnet.methods import METHODS, ScaleMixture
 from slabnet.priors import LayerPrior
+
+MOST = 2**27  # entries a layer may have, what is left and what is not: some bytes can declare any number
 
 
 class Misfit(SlabnetError):
@@ -51,6 +53,8 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
     likelihood = likelihood_from(spec["likelihood"])
     state = {name: _pop(rest, f"likelihood.{name}") for name in likelihood.state_dict()}
     inputs = _positions(rest, "inputs")
+    if spec["row_shape"] is not None:
+        _check_subset("inputs", inputs, int(math.prod(spec["row_shape"])))
     parts: list[nn.Module] = []
     neurons: dict[str, Tensor] = {}
     for index, said in enumerate(spec["parts"]):
@@ -64,10 +68,31 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
             parts.append(plain_part(said))
     if rest or not neurons:
         raise Misfit(f"with the unknown {min(rest)}" if rest else "without layers")
+    if len(inputs) != int(next(said["inputs"] for said in spec["parts"] if said["part"] == "layer")):
+        raise Misfit("in which inputs does not fit")
+    _check_widths(parts, spec)
     made_net = Compact(parts, likelihood, spec, inputs, neurons)
     made_net.to(next(p.dtype for p in made_net.body.parameters()))
     likelihood.load_state_dict(state)
     return made_net.eval()
+
+
+def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
+    """Refuse parts that do not take what the one before gives, found with shapes alone: compiled passes do not look."""
+    if spec["row_shape"] is None:
+        return
+    x = torch.empty(1, *(int(size) for size in spec["row_shape"]), device="meta")
+    for index, part in enumerate(parts):
+        if isinstance(part, Take):
+            if len(part.index) and int(part.index.max()) >= x.shape[part.dim]:
+                raise Misfit(f"in which {index}.index is out of range")
+            x = x.index_select(part.dim, part.index.to("meta"))
+        elif isinstance(part, (Kept, Decided)):
+            x = part.product(x, torch.empty(part.shape, device="meta"), None)
+        else:
+            x = part(x)
+    if x.shape[1] != spec["outputs"]:
+        raise Misfit(f"with {x.shape[1]} outputs for {spec['outputs']}")
 
 
 def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
@@ -76,14 +101,17 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     units, columns = (_positions(rest, at + name) for name in ("units", "columns"))
     counts, values = _positions(rest, at + "counts"), _pop(rest, at + "mu")
     size = (len(units), int(said["inputs"]), *shape[2:])
+    if min(*shape, groups) < 1 or size[1] < 0 or math.prod(shape) >= 2**62 or math.prod(size) > MOST:
+        raise Misfit(f"in which {at}mu is part of {one_line(shape)}")
     rows = torch.arange(len(units)).repeat_interleave(counts) if len(counts) == len(units) else columns[:0]
     if not len(rows) == len(columns) == len(values) or values.ndim != 1:
         raise Misfit(f"in which {at}columns does not fit")
     mask = torch.zeros(len(units), math.prod(size[1:]), dtype=torch.bool)
     mask[rows, columns] = True
     mask = mask.reshape(size)
-    if int(mask.sum()) != len(values) or (len(units) and int(units.max()) >= shape[0]):
-        raise Misfit(f"in which {at}units or {at}columns does not fit")
+    if int(mask.sum()) != len(values):
+        raise Misfit(f"in which {at}columns does not fit")
+    _check_subset(at + "units", units, shape[0])
     bias = _pop(rest, at + "bias_mu") if said["bias"] else None
     geometry = {name: said[name] for name in GEOMETRY if name in said}
     if keep == "means":
@@ -91,15 +119,21 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
             raise Misfit(f"in which {at}bias_mu does not fit")
         return kept_layer(values.new_zeros(size).masked_scatter(mask, values), mask, bias, geometry), units
     prior, reads = _prior(said["prior"]), _positions(rest, at + "inputs")
+    _check_subset(at + "inputs", reads, shape[1] * groups)
+    if len(reads) != size[1]:
+        raise Misfit(f"in which {at}inputs does not fit")
     own = None
     if bias is not None:
-        which = torch.zeros(len(units), dtype=torch.bool)
-        which[_positions(rest, at + "own")] = True
-        own = which, bias, _pop(rest, at + "bias_rho")
+        which, positions = torch.zeros(len(units), dtype=torch.bool), _positions(rest, at + "own")
+        _check_subset(at + "own", positions, len(units))
+        which[positions] = True
+        spread = _like(_pop(rest, at + "bias_rho"), positions, at + "bias_rho")
+        own = which, _like(bias, positions, at + "bias_mu"), spread
     if prior.log_sigma_beta is not None:
-        prior.log_sigma_beta.data.copy_(_pop(rest, at + "log_sigma_beta"))
-    weight = (mask, values, _pop(rest, at + "rho"))
-    return decided_layer(weight, own, units, reads, shape, groups, prior, geometry), units
+        learned = prior.log_sigma_beta
+        learned.data.copy_(_like(_pop(rest, at + "log_sigma_beta"), learned, at + "log_sigma_beta"))
+    weight = (mask, values, _like(_pop(rest, at + "rho"), values, at + "rho"))
+    return decided_layer(weight, own, units, reads, shape, prior, geometry), units
 
 
 def _prior(said: dict[str, Any]) -> LayerPrior:
@@ -119,6 +153,18 @@ def _positions(rest: dict[str, Tensor], name: str) -> Tensor:
     if found.is_floating_point() or found.ndim != 1 or (len(found) and int(found.min()) < 0):
         raise Misfit(f"in which {name} is no list of positions")
     return found.long()
+
+
+def _check_subset(name: str, positions: Tensor, size: int) -> None:
+    """Positions of some of `size` things, in their order, each once."""
+    if len(positions) and (int(positions[-1]) >= size or not bool((positions.diff() > 0).all())):
+        raise Misfit(f"in which {name} are no positions below {size}")
+
+
+def _like(found: Tensor, wanted: Tensor, name: str) -> Tensor:
+    if found.shape != wanted.shape:
+        raise Misfit(f"in which {name} has the shape {tuple(found.shape)}")
+    return found
 
 
 def _pop(rest: dict[str, Tensor], name: str) -> Tensor:

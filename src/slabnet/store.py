@@ -19,7 +19,7 @@ from slabnet.containers import as_text, read_container, write_container
 from slabnet.files import check_writable
 from slabnet.layers import SlabLayer
 from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
-from slabnet.networks import Network, build_network
+from slabnet.networks import Network, build_network, declared
 from slabnet.packing import Misfit, pack, unpack
 from slabnet.records import Selection
 from slabnet.scopes import Mask
@@ -27,8 +27,10 @@ from slabnet.select import describe, slab_layers
 from slabnet.version import __version__
 
 FORMAT = 1
+DTYPES = (torch.float32, torch.float64)
 _LIKELIHOOD = "likelihood."
 _SELECTION = "selection:"
+_NEEDED = {"network": (dict, type(None)), "likelihood": (dict,), "about": (dict,), "version": (str,)}
 
 
 def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None, **about: Any) -> None:
@@ -75,38 +77,49 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
 def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
     """Read a `.slab` file. `into`: a module of your own class, converted as the saved one was, to be filled."""
     header, tensors = _read(Path(path))
+    if "network" not in header:
+        raise FileError(f"load: {path} must be a model, got a selection; read it with load_selection(path, net)")
+    _check_numbers(tensors, path)
     if into is None:
         if header["network"] is None:
-            refuse("load", "into", f"given: {path} holds a module of the class {header['class']}", None)
-        if isinstance(header["network"], dict) and header["network"].get("kind") == "compact":
-            return _small(header["network"], tensors, path)
+            refuse("load", "into", f"given: {path} holds a module of the class {one_line(header.get('class'))}", None)
         try:
-            net: nn.Module = build_network(header["network"])
-        except (SlabnetError, TypeError, KeyError, ValueError) as error:
-            raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
-        _check_tensors(net, tensors, path, likelihood_of(net))
-        _fill(net, tensors, likelihood_of(net))
-        return net.eval()
-    likelihood = likelihood_from(header["likelihood"])
+            return _built(header["network"], tensors, path).eval()
+        except Misfit as error:
+            raise FileError(f"load: {path} must hold the tensors of this network, got one {error}") from None
+        except FileError:
+            raise
+        except Exception as error:  # whatever a specification that was made up may lead to
+            said = one_line(f"{error}" if isinstance(error, SlabnetError) else f"{type(error).__name__}: {error}")
+            raise FileError(f"load: {path} describes no network slabnet knows: {said}") from None
+    try:
+        likelihood = likelihood_from(header["likelihood"])
+    except (SlabnetError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"load: {path} must have a likelihood slabnet knows, got: {one_line(str(error))}") from None
     _check_tensors(into, tensors, path, likelihood)
     wanted, came = _priors(into), header.get("priors", {})
     if wanted != came:
-        name = next(n for n in [*wanted, *came] if wanted.get(n) != came.get(n))
-        said = f"{came.get(name)} for {name}, not {wanted.get(name)}"
+        came = came if isinstance(came, dict) else {}
+        name = next((n for n in [*wanted, *came] if wanted.get(n) != came.get(n)), "all")
+        said = f"{one_line(came.get(name))} for {one_line(name)}, not {wanted.get(name)}"
         raise FileError(f"load: {path} must hold a module converted with the same priors, got {said}")
     _fill(into, tensors, likelihood)
     attach_likelihood(into, likelihood)
     return into.eval()
 
 
-def _small(spec: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> Compact:
-    """A compact network, whose tensors hold only what is left."""
-    try:
+def _built(spec: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -> Network:
+    """The network that a file describes, which is built only if the file holds as much as that takes."""
+    held = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
+    if spec.get("kind") == "compact":  # its tensors hold only what is left
         return unpack(spec, tensors)
-    except Misfit as error:
-        raise FileError(f"load: {path} must hold the tensors of this network, got one {error}") from None
-    except (SlabnetError, TypeError, KeyError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise FileError(f"load: {path} describes no network slabnet knows: {one_line(str(error))}") from None
+    layers, weights = declared(spec)
+    if layers > len(held) or weights > sum(value.numel() for value in held.values()):
+        raise Misfit(f"too small for {one_line(layers)} layers of {one_line(weights)} weights")
+    net = build_network(spec)
+    _check_tensors(net, tensors, path, likelihood_of(net))
+    _fill(net, tensors, likelihood_of(net))
+    return net
 
 
 def save_selection(chosen: Selection, path: str | Path) -> None:
@@ -130,7 +143,10 @@ def load_selection(path: str | Path, net: nn.Module) -> Selection:
         if came != wanted or any(part.dtype != torch.bool for part in found):
             refuse("load_selection", "net", f"the network {path} was chosen from", f"shapes {wanted} for {came}")
         masks[name] = tuple(part.to(block.mu.device) for part, block in zip(found, layer.blocks(), strict=True))
-    return describe(net, masks, header["rule"], header["threshold"])
+    threshold = header.get("threshold")
+    if not isinstance(header["rule"], str) or not (threshold is None or isinstance(threshold, (int, float))):
+        raise FileError(f"load_selection: {path} must say its rule and threshold, got {one_line(threshold)}")
+    return describe(net, masks, header["rule"], threshold)
 
 
 def _as_tensors(chosen: Selection) -> dict[str, Tensor]:
@@ -144,6 +160,18 @@ def _as_tensors(chosen: Selection) -> dict[str, Tensor]:
 def _priors(net: nn.Module) -> dict[str, Any]:
     """The priors of a converted module's layers, which its tensors do not tell."""
     return {name: part.prior.spec() for name, part in net.named_modules() if isinstance(part, SlabLayer)}
+
+
+def read_selection(path: str | Path) -> dict[str, Any]:
+    """What a selection's own file says without the network it was chosen from: rule, threshold, weights by layer."""
+    header, tensors = _read(Path(path))
+    masks = {name.removeprefix(_SELECTION): value for name, value in tensors.items()}
+    layers = {
+        name.removesuffix(":0"): {"weights": value.numel(), "kept": int(value.count_nonzero())}
+        for name, value in sorted(masks.items())
+        if name.endswith(":0")
+    }
+    return {"rule": header["rule"], "threshold": header.get("threshold"), "layers": layers}
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
@@ -165,18 +193,33 @@ def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
     return seen.setdefault(value.untyped_storage().data_ptr(), name) != name
 
 
+def _check_numbers(tensors: dict[str, Tensor], path: str | Path) -> None:
+    """Refuse numbers that are none: `save` writes no such file."""
+    for name, value in tensors.items():
+        plain = value if value.dtype in DTYPES or value.is_complex() else value.float()
+        if value.is_complex() or (value.is_floating_point() and not bool(torch.isfinite(plain).all())):
+            raise FileError(f"load: {path}: {one_line(name)} must hold finite numbers, got NaN, infinity or others")
+
+
 def _check_tensors(net: nn.Module, tensors: dict[str, Tensor], path: str | Path, likelihood: Likelihood) -> None:
-    """Refuse a file whose names or shapes are not those of `net`."""
+    """Refuse a file whose names, shapes or types are not those of `net`."""
     tensors = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     wanted = _tensors(net, likelihood)
     missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
     if missing or extra:
-        named = [f"without {name}" for name in missing[:1]] + [f"with the unknown {name}" for name in extra[:1]]
+        named = [f"without {name}" for name in missing[:1]] + [f"with the unknown {one_line(n)}" for n in extra[:1]]
         raise FileError(f"load: {path} must hold the tensors of this network, got one {' and '.join(named)}")
+    one = next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32)
     for name, value in wanted.items():
-        if value.shape != tensors[name].shape:
-            came = tuple(tensors[name].shape)
-            raise FileError(f"load: {path}: {name} must have the shape {tuple(value.shape)}, got {came}")
+        came = tensors[name]
+        if value.shape != came.shape:
+            raise FileError(f"load: {path}: {name} must have the shape {tuple(value.shape)}, got {tuple(came.shape)}")
+        kinds = {value.dtype} if not value.is_floating_point() else {one} if one in DTYPES else set(DTYPES)
+        if came.dtype not in kinds and (
+            isinstance(net, Network) or came.is_floating_point() != value.is_floating_point()
+        ):
+            allowed = " or ".join(sorted(str(kind) for kind in kinds))
+            raise FileError(f"load: {path}: {name} must be of the type {allowed}, got {came.dtype}")
 
 
 def _fill(net: nn.Module, tensors: dict[str, Tensor], likelihood: Likelihood) -> None:
@@ -197,7 +240,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     header, tensors = read_container(path, "load", FORMAT)
     if header.get("kind") == "checkpoint":
         raise FileError(f"load: {path} must be a model, got a checkpoint of a run; go on with it by `--resume`")
-    needed = {"rule"} if "rule" in header and "network" not in header else {"network", "likelihood", "about"}
-    if not needed <= set(header):
-        raise FileError(f"load: {path} must have a whole slabnet header, got one without {min(needed - set(header))}")
+    needed = {"rule": (str,)} if "rule" in header and "network" not in header else _NEEDED
+    for name, kinds in needed.items():
+        if not isinstance(header.get(name), kinds):
+            raise FileError(f"load: {path} must have a whole slabnet header, got one without {name}")
     return header, tensors

@@ -10,16 +10,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from slabnet.checks import FileError, refuse
+from slabnet.checks import FileError, one_line, printable, refuse
 from slabnet.data.reading import ROWS, read_chunks
 from slabnet.data.tabular import Preprocessing, Report, as_label, as_numbers, is_missing
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
-from slabnet.files import writing
+from slabnet.files import safe_text, writing
 from slabnet.store import read_header
 from slabnet.tables import DOUBT, LEVEL
-
-DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def predict_table(
@@ -108,21 +106,6 @@ def _cell(value: Any) -> Any:
     return safe_text(value) if isinstance(value, str) else value
 
 
-def safe_text(text: str) -> str:
-    """`text` as it is, or with an apostrophe in front where a spreadsheet would run it; numbers are left alone.
-
-    >>> safe_text("=1+1"), safe_text("-1.5"), safe_text("red")
-    ("'=1+1", '-1.5', 'red')
-    """
-    if not text.startswith(DANGEROUS):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
-
-
 class _Tally:
     """What can be said over all rows, added up chunk by chunk."""
 
@@ -170,14 +153,15 @@ def merged(one: Report, other: Report) -> Report:
 
 def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
     """What `slabnet predict` prints."""
+    target = one_line(found["target"])
     lines = [f"{found['rows']} rows, averaged over {found['draws']} drawn networks."]
     if "decided" in found:
         lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
     if "accuracy" in found:
-        lines.append(f"Accuracy where {found['target']} is known ({found['known']} rows): {found['accuracy']:.4f}.")
+        lines.append(f"Accuracy where {target} is known ({found['known']} rows): {found['accuracy']:.4f}.")
     if "rmse" in found:
         lines.append(
-            f"Where {found['target']} is known ({found['known']} rows): RMSE {found['rmse']:.4g}; "
+            f"Where {target} is known ({found['known']} rows): RMSE {found['rmse']:.4g}; "
             f"95% intervals hold {found['coverage']:.3f}."
         )
-    return [*lines, *found["notes"], *([f"Written: {out}"] if out is not None else [])]
+    return [*lines, *found["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slabnet.checkpoints import Checkpoints
 from slabnet.checks import FileError, check_number, one_line, refuse
 from slabnet.config import Recipe
 from slabnet.data.holdout import split_rows
@@ -22,8 +23,8 @@ from slabnet.distributed import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import constant_columns
+from slabnet.files import checkpoints_of
 from slabnet.store import read_header
-from slabnet.workflow import checkpoints_of
 
 LEVEL = DOUBT = 0.95
 SHOWN = 10  # inputs a summary names
@@ -81,7 +82,7 @@ def table_finished(out: Path, job: TableJob) -> bool:
     return True
 
 
-def fit_table(job: TableJob, out: Path, resume: bool = False) -> FittedTable:
+def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
     """Fit a table, write the model, and say how good it is on rows kept aside."""
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
     table, target, said = _read(job)
@@ -108,7 +109,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False) -> FittedTable:
     kept = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # constant columns have been named above
-        model._fit(x[train], y[train], checkpoint=kept, resume=resume)
+        model._fit(x[train], y[train], checkpoint=Checkpoints(kept, every_minutes), resume=resume)
     if not current_group().leads:
         raise Followed
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}

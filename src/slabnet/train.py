@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from slabnet.progress import Show, Watch
 from slabnet.records import History, Selection
 from slabnet.runs import OnEpoch, Run
 from slabnet.snapshots import describe_run, restore
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def fit(
@@ -81,6 +84,8 @@ def fit(
             return started.run(watch, on_epoch, None)
         settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         keeper = Keeper(settings, describe_run(started, fixed), TrainConfig().model_dump(mode="json"))
+        if group.leads:
+            keeper.clean()
         if not resume and group.leads:
             keeper.start_afresh()
         elif resume and (found := group.share(keeper.latest() if group.leads else None)) is not None:
@@ -91,11 +96,14 @@ def fit(
 
 @contextmanager
 def _own_dropout(drops: bool, seed: int) -> Iterator[None]:
-    """torch's Dropout draws from the global generator: lend it a seeded one, and put the old state back."""
+    """torch's Dropout draws from the global generator: lend it a seeded one, and put the old state back.
+
+    There is one for all threads, so that such fits wait for each other.
+    """
     if not drops:
         yield
         return
-    with torch.random.fork_rng():
+    with _ONE_AT_A_TIME, torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slabnet.checkpoints import Checkpoints
 from slabnet.checks import refuse
 from slabnet.config import Recipe
 from slabnet.data import load
 from slabnet.distributed import Followed, current_group
 from slabnet.draws import exact, fixed
 from slabnet.experiments.rows import DOUBT, Row, plain_row, spike_slab_rows
-from slabnet.files import write_atomically
+from slabnet.files import checkpoints_of, write_atomically
 from slabnet.inspection import inspect_network
 from slabnet.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood
 from slabnet.networks import Network, mlp
@@ -24,7 +25,7 @@ from slabnet.records import History, Prediction
 from slabnet.scopes import Draw, drawable_layers
 from slabnet.select import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import load_selection, read_header, save
+from slabnet.store import load_selection, read_header, read_selection, save
 from slabnet.train import fit
 
 DRAWS = 10
@@ -43,11 +44,6 @@ class Fitted:
         return {"rows": [row.to_dict() for row in self.rows], "history": self.history.to_dict()}
 
 
-def checkpoints_of(out: Path) -> Path:
-    """The folder beside a model in which its fit is kept while it runs."""
-    return out.with_name(f"{out.name}.checkpoints")
-
-
 def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
     if not out.is_file() or checkpoints_of(out).exists():
@@ -61,7 +57,7 @@ def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     return True
 
 
-def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False) -> Fitted:
+def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_minutes: float = 5.0) -> Fitted:
     """Fit a data set by name, write the model, and say how good it is on the test rows."""
     split = load(name)
     method, seed = recipe.network.method, recipe.train.seed
@@ -69,7 +65,8 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False) -> Fit
     activation = recipe.network.activation
     net = mlp(sizes, activation=activation, method=method, prior=recipe.prior, start=recipe.start, seed=seed)
     kept = checkpoints_of(out)
-    history = fit(net, split.train, recipe.train, progress="lines", checkpoint=kept, resume=resume)
+    keeping = Checkpoints(kept, every_minutes)
+    history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)
     if not current_group().leads:
         raise Followed
     last, said = history[-1], []
@@ -130,7 +127,9 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
 def inspect_file(model: Path, draws: int) -> dict[str, Any]:
     """What `slabnet inspect` shows of a model file."""
     header = read_header(model)
-    found = {"model": str(model), "version": header["version"], "method": None}
+    found = {"model": str(model), "version": str(header.get("version")), "method": None}
+    if "network" not in header:
+        return found | {"selection": read_selection(model)}
     net = load_model(model)
     assert isinstance(net, Network)
     if net.method.posterior is None:

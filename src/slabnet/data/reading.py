@@ -18,6 +18,8 @@ Chunk = dict[str, list[Any]]
 ROWS = 20_000
 SEPARATORS = (",", ";", "\t", "|")
 MOST_COLUMNS = 20_000
+LONGEST_CELL = 131_072  # characters, as Python's CSV reader has it
+MANY_CELLS, CELLS_PER_BYTE = 20_000_000, 64  # a table in memory: so many, or so many for each byte of its file
 
 
 def read_chunks(path: str | Path, where: str = "table", rows: int = ROWS) -> Iterator[Chunk]:
@@ -29,20 +31,26 @@ def read_chunks(path: str | Path, where: str = "table", rows: int = ROWS) -> Ite
     ...     list(read_chunks(f"{folder}/t.csv", rows=1))
     [{'a': ['1'], 'b': ['x']}, {'a': ['2'], 'b': ['y']}]
     """
-    path = Path(path)
+    return _chunks(Path(path), where, rows, in_memory=False)
+
+
+def _chunks(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chunk]:
     if not path.is_file():
         refuse(where, "DATA", "a file that exists", path)
     if path.suffix.lower() not in TABLE_FILES:
         refuse(where, "DATA", f"a file that ends in {', '.join(TABLE_FILES)}", path)
-    return _parquet(path, where, rows) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, where, rows)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _parquet(path, where, rows, in_memory)
+    return _csv(path, where, rows)
 
 
 def read_all(path: str | Path, where: str = "table") -> Chunk:
     """The whole table."""
     whole: Chunk = {}
-    for chunk in read_chunks(path, where):
+    for chunk in _chunks(Path(path), where, ROWS, in_memory=True):
         for name, values in chunk.items():
             whole.setdefault(name, []).extend(values)
+        _check_cells(Path(path), len(whole) * len(next(iter(whole.values()), [])), where)
     if not next(iter(whole.values()), []):
         raise FileError(f"{where}: {path} must hold rows, got column names only")
     return whole
@@ -86,31 +94,55 @@ def _by_column(names: list[str], rows: list[list[str]]) -> Chunk:
     return {name: list(values) for name, values in zip(names, columns, strict=True)}
 
 
-def _parquet(path: Path, where: str, rows: int) -> Iterator[Chunk]:
+def _check_cells(path: Path, cells: int, where: str) -> None:
+    """Refuse a small file that unpacks to more than memory should take."""
+    most = max(MANY_CELLS, CELLS_PER_BYTE * path.stat().st_size)
+    if cells > most:
+        raise FileError(f"{where}: {path} must hold at most {most} cells, for a file of its size, got {cells}")
+
+
+def _parquet(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chunk]:
     import pyarrow as pa  # slow to import, and needed here only
+    import pyarrow.compute
     import pyarrow.parquet as pq
 
     damage = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError, RuntimeError)
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        schema = file.schema_arrow
+        with pq.ParquetFile(path) as file:
+            schema, count = file.schema_arrow, file.metadata.num_rows
         names = _names([str(name) for name in schema.names], path, where)
-        for field in schema:
-            _check_kind(field.name, field.type, where, pa)
+        texts = [field.name for field in schema if _check_kind(field.name, field.type, where, pa)]
+        if in_memory:
+            _check_cells(path, count * len(names), where)
+        file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)  # each text once
         sent = False
         for batch in file.iter_batches(batch_size=rows):
-            yield {name: batch.column(i).to_pylist() for i, name in enumerate(names)}
+            yield {name: _cells(batch.column(i), f"{where}: {path}", pa) for i, name in enumerate(names)}
             sent = True
         if not sent:
             yield {name: [] for name in names}
     except damage as error:
         if hasattr(error, "exit_code"):  # one of ours
             raise
-        raise FileError(f"{where}: {path} must be a whole Parquet file, got: {one_line(str(error))}") from None
+        said = one_line(str(error)) or type(error).__name__
+        raise FileError(f"{where}: {path} must be a whole Parquet file, got: {said}") from None
 
 
-def _check_kind(name: str, kind: Any, where: str, pa: Any) -> None:
-    """Refuse columns that are neither numbers nor categories. Dates are refused later, unless they are left out."""
+def _cells(column: Any, where: str, pa: Any) -> list[Any]:
+    """A column as Python values; a text that comes again is one and the same object."""
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    kinds = column.dictionary
+    if pa.types.is_string(kinds.type) or pa.types.is_large_string(kinds.type):
+        longest = pa.compute.max(pa.compute.binary_length(kinds)).as_py() or 0
+        if longest > LONGEST_CELL:
+            raise FileError(f"{where} must hold texts of at most {LONGEST_CELL} characters, got one of {longest}")
+    values = kinds.to_pylist()
+    return [None if place is None else values[place] for place in column.indices.to_pylist()]
+
+
+def _check_kind(name: str, kind: Any, where: str, pa: Any) -> bool:
+    """Whether it is text; columns of other kinds are refused. Dates are refused later, unless they are left out."""
     t = pa.types
     if t.is_dictionary(kind):
         kind = kind.value_type
@@ -118,6 +150,7 @@ def _check_kind(name: str, kind: Any, where: str, pa: Any) -> None:
     text = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
     if not (number or text or t.is_temporal(kind) or t.is_null(kind)):
         refuse(where, f"column {one_line(name)}", "of numbers, text or dates", str(kind))
+    return bool(text)
 
 
 def _names(names: list[str], path: Path, where: str) -> list[str]:

@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.batches import Rows
+from slabnet.checkpoints import Checkpoints
 from slabnet.checks import check_choice, check_whole, one_line, refuse
 from slabnet.compact import Compact, compact
 from slabnet.config import Prior, Start, TrainConfig
@@ -107,7 +107,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the network to a table `X` and the responses `y`."""
         return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any, checkpoint: Path | None = None, resume: bool = False) -> Self:
+    def _fit(self, X: Any, y: Any, checkpoint: Checkpoints | None = None, resume: bool = False) -> Self:
         table, target = self._read(X, y, reset=True)
         self._start(table)
         config = self._training(len(table))

@@ -16,6 +16,8 @@ from slabnet.networks import Network
 from slabnet.records import Epoch, History
 from slabnet.store import load, load_selection, read_header, save
 
+MOST_DRAWS = 10**6
+MOST_BYTES = 2**20  # that labels may take for being stored wider than the longest of them
 KINDS: dict[str, type[SlabEstimator]] = {"classifier": SlabClassifier, "regressor": SlabRegressor}
 
 
@@ -69,13 +71,16 @@ def load_estimator(path: str | Path) -> SlabEstimator:
         model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
     except SlabnetError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise FileError(f"load_estimator: {path} must describe an estimator, got: {one_line(repr(error))}") from None
     return model
 
 
 def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEstimator:
     hidden = tuple(net.spec["sizes"][1:-1])
+    for name, most in (("draws", MOST_DRAWS), ("seed", 2**63), ("samples_seen", 2**63)):
+        if type(kept[name]) is not int or not 0 <= kept[name] <= most:
+            raise ValueError(f"{name} {one_line(kept[name])}")
     options = {"method": net.method.name, "activation": net.spec["activation"], "draws": kept["draws"]}
     model = KINDS[kept["kind"]](hidden, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
@@ -86,13 +91,28 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     if kept["named"]:
         model.feature_names_in_ = np.asarray(about["input_names"], dtype=object)
     model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
+    if model.feature_effects_.shape != (model.n_features_in_,):
+        raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")
+    if not all(isinstance(value, (int, float, type(None))) for value in about["history"].values()):
+        raise ValueError("a history that holds other things than numbers")
     last = Epoch(**about["history"] | {"seconds": 0.0})
     model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
     model.n_iter_, model.trial_ = last.epoch, None  # the noise is in the network
     if isinstance(model, SlabClassifier):
-        model.classes_ = np.asarray(kept["classes"], dtype=np.dtype(kept["classes_type"]))
+        model.classes_ = _classes(kept["classes"], kept["classes_type"])
         if model._response()[1] != net.outputs:
             raise ValueError(f"{len(model.classes_)} classes for {net.outputs} outputs")
     elif isinstance(model, SlabRegressor):
         model.scaling_y_, model._flat = Scaling.from_dict(kept["scaling_y"]), bool(kept["flat"])
     return model
+
+
+def _classes(labels: list[Any], kind: str) -> Any:
+    """The labels as an array of the type they had."""
+    plain = all(isinstance(label, (str, int, float)) for label in labels)
+    if not plain or len(set(labels)) != len(labels) or not isinstance(kind, str):
+        raise ValueError(f"classes {one_line(labels)} of type {one_line(kind)}")
+    wanted = np.dtype(kind)
+    if wanted.kind == "U" and wanted.itemsize * len(labels) > MOST_BYTES:
+        return np.asarray(labels, dtype=np.str_)
+    return np.asarray(labels, dtype=wanted)

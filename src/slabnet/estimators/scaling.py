@@ -50,7 +50,10 @@ class Scaling:
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Self:
-        return cls(np.asarray(found["centre"], dtype=np.float64), np.asarray(found["scale"], dtype=np.float64))
+        centre, scale = (np.asarray(found[name], dtype=np.float64) for name in ("centre", "scale"))
+        if centre.ndim != 1 or centre.shape != scale.shape or not np.isfinite(centre).all() or not (scale > 0).all():
+            raise ValueError("centre and scale must be two lists of numbers")
+        return cls(centre, scale)
 
 
 def constant_columns(table: Array) -> list[int]:

@@ -71,6 +71,11 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
     write_atomically(path, as_bytes(whole | {"checksum": checksum(whole)}))
 
 
+def write_pictures(path: Path, pictures: dict[str, Any]) -> None:
+    """Write what figures are made from, with a checksum over all of it."""
+    write_atomically(path, as_bytes(pictures | {"checksum": checksum(pictures)}))
+
+
 def checksum(record: dict[str, Any]) -> str:
     """SHA-256 over the contents, whatever the layout of the file."""
     rest = {key: value for key, value in record.items() if key != "checksum"}
@@ -101,6 +106,8 @@ def read_pictures(folder: str | Path) -> list[dict[str, Any]]:
         part = _read_json(path)
         if not isinstance(part, dict) or not {"dataset", "draws", "image_shape", "network"} <= set(part):
             raise FileError(f"records: {path} must be the pictures of a run, got another kind of JSON")
+        if part.pop("checksum", checksum(part)) != checksum(part):  # files of earlier versions have none
+            raise FileError(f"records: {path} must be the pictures of a run as they were written, got damaged ones")
         found.append(part | {"key": path.name.removesuffix(PICTURES)})
     return found
 

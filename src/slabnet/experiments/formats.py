@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 
 from slabnet.checks import check_choice
+from slabnet.files import safe_text
 
 FORMATS = ("text", "markdown", "latex", "csv")
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
@@ -62,5 +63,5 @@ class Table:
 
     def _csv(self) -> str:
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows([self.header, *self.lines])
+        csv.writer(buffer, lineterminator="\n").writerows([map(safe_text, line) for line in [self.header, *self.lines]])
         return buffer.getvalue().rstrip("\n")

@@ -19,7 +19,7 @@ from slabnet.checks import SlabnetError
 from slabnet.compact import compact
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
-from slabnet.experiments.files import Files, as_bytes, is_done, read_record, write_record
+from slabnet.experiments.files import Files, is_done, read_record, write_pictures, write_record
 from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.members import assemble, members_folder, members_of
@@ -27,7 +27,6 @@ from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan
 from slabnet.experiments.provenance import provenance
 from slabnet.experiments.rows import rows_of
-from slabnet.files import write_atomically
 from slabnet.networks import Network, mlp
 from slabnet.progress import Show
 from slabnet.pruning import prune
@@ -138,7 +137,7 @@ class _Experiment:
         about |= {"rows": record["rows"], "epochs": record["history"]["fit"]}
         save(small, self.files.model, selection=chosen if small is not net else None, **about)
         if pictures and net.method.selects:
-            write_atomically(self.files.pictures, as_bytes(pictures_of(net, self.split, foreign, plan.seed)))
+            write_pictures(self.files.pictures, pictures_of(net, self.split, foreign, plan.seed))
         write_record(self.files.record, record)
         shutil.rmtree(self.files.work, ignore_errors=True)
         return read_record(self.files.record)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from slabnet.checks import refuse
 from slabnet.kernels import native
 from slabnet.kernels.native import run
 from slabnet.kernels.switch import VARIANCE_FLOOR, Parts
@@ -39,6 +40,8 @@ def sparse_local(x: Tensor, blocks: Sequence[Parts], left: Left, seed: Tensor) -
     certain = all(block[2] is None for block in blocks)
     if x.ndim != 2 or not certain or not native.applies(x) or torch.compiler.is_compiling():
         return None
+    if x.shape[1] != left.inputs:  # C does not look
+        refuse("compact", "x", f"rows of {left.inputs} numbers", f"shape {tuple(x.shape)}")
     (mu, rho, *_, log_s), *bias = blocks
     b_mu, b_rho = bias[0][:2] if bias else (None, None)
     given = (by_feature(x), log_s, mu, rho, b_mu, b_rho, (left, seed))

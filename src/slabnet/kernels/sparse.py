@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slabnet.checks import refuse
 from slabnet.kernels import native
 
 # in the order of sparse.h, each with what its module is told
@@ -51,6 +52,7 @@ class SparseChain:
 
     def __init__(self, reads: Tensor, layers: Sequence[SparseLayer]) -> None:
         self.reads, self.layers, self.outputs = reads, tuple(layers), layers[-1].units
+        self._needs = int(reads.max()) + 1 if len(reads) else 0
         self._options = [_options(layer.activation) for layer in layers]
         widest = max(len(reads), *(layer.units for layer in layers))
         described = [len(reads), reads.data_ptr(), len(layers), widest]
@@ -62,6 +64,8 @@ class SparseChain:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The outputs for rows of x: float32, on the CPU, without gaps (see `applies`)."""
+        if x.shape[1] < self._needs:  # C does not look
+            refuse("compact", "x", f"rows of at least {self._needs} numbers", f"shape {tuple(x.shape)}")
         rows, out = len(x), torch.empty(len(x), self.outputs)
         if rows:
             stride = x.stride(0)

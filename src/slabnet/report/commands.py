@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slabnet.checks import check_choice, refuse
+from slabnet.checks import check_choice, printable, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES
 from slabnet.experiments.commands import Json
 from slabnet.files import check_writable
@@ -70,4 +70,8 @@ def report(
 
         report_file(what, out, data, foreign, no_rows)
     size = out.stat().st_size
-    print(json_module.dumps({"report": str(out), "bytes": size}) if json else f"Written: {out} ({size / 1e6:.1f} MB)")
+    print(
+        json_module.dumps({"report": str(out), "bytes": size})
+        if json
+        else printable(f"Written: {out} ({size / 1e6:.1f} MB)")
+    )
