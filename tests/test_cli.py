@@ -35,7 +35,10 @@ def slabnet(*words: str, cwd: Path | None = None, **environment: str) -> subproc
         (["fit", "digits", "--out", "m.slab", "--epochs", "many"], "slabnet fit: Invalid value for '--epochs'"),
         (["fit", "digits", "--out", "m.slab", "--method", "x"], "method must be one of lbbnn, gaussian, mixture"),
         (["fit", "digits", "--out", "m.slab", "--hidden", "9,x"], "fit: --hidden must be whole numbers"),
-        (["fit", "digits", "--out", "m.slab", "--hidden", "0"], "hidden must be widths of at least 1, got (0,)"),
+        (
+            ["fit", "digits", "--out", "m.slab", "--hidden", "0"],
+            "hidden must be widths of at least 1 and at most 10000000, got (0,)",
+        ),
         (["fit", "digits", "--out", "m.slab", "--recipe", "x"], "recipe: name must be one of default, paper"),
         (["fit", "digits", "--out", "m.slab", "--config", "no.toml"], "config: the file must be readable"),
         (["fit", "digits", "--out", "m.slab", "--config", "bad.toml"], "TrainConfig: epochz is not a setting"),

@@ -247,7 +247,12 @@ def test_a_fitted_table_is_exported_in_its_own_units(tmp_path: Path) -> None:
     want = model.scaling_y_.undo(sn.predict(model.network_, scaled, draw=sn.fixed(masks)).mean.numpy())
     np.testing.assert_allclose(found["mean"].reshape(-1), want.reshape(-1), rtol=1e-4)
     assert told["weights"] == model.chosen_.weights
-    assert told["noise"][0] == pytest.approx(float(y.var()) * 0.01, rel=3)  # in squared units of y, not of the fit
+    likelihood = model.network_.likelihood
+    assert isinstance(likelihood, sn.Gaussian)
+    noise = (
+        float(likelihood.expected_phi) * float(model.scaling_y_.scale[0]) ** 2
+    )  # in squared units of y, not of the fit
+    assert told["noise"][0] == pytest.approx(noise, rel=1e-5)
 
 
 def test_compact_files_and_the_median_model_are_exported(tmp_path: Path) -> None:
