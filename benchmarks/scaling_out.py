@@ -149,6 +149,7 @@ The same program on more processes, machines or runs: a flag changes, the object
 ```
 slabnet fit mnist --out m.slab --workers 2                                     # this machine
 torchrun --nproc-per-node 2 -m slabnet fit mnist --out m.slab                  # the same, started by hand
+torchrun --nproc-per-node 4 -m slabnet fit mnist --out m.slab                  # a node with four GPUs: a process for each, over NCCL
 torchrun --nnodes 2 --nproc-per-node 1 --node-rank 0 --master-addr HOST --master-port 29500 -m slabnet fit mnist --out m.slab
 torchrun --nproc-per-node 2 --max-restarts 3 -m slabnet fit mnist --out m.slab # a process that dies is started again
 ```
