@@ -172,8 +172,9 @@ def join() -> Group:
         return Group()
     if not dist.is_initialized():
         seconds = _timeout()
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        if backend == "nccl":
+        backend = "gloo"
+        if torch.cuda.is_available():
+            backend = "cpu:gloo,cuda:nccl"  # counts and texts are on the CPU even then
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         with _peers("meeting the other processes"):
             dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
