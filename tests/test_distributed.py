@@ -265,7 +265,7 @@ def test_a_killed_rank_stops_the_others_and_the_run_resumes_with_another_number(
 def test_torchrun_restarts_without_hands(tmp_path: Path) -> None:
     train = {"draw": "local", "epochs": 12}
     kept = tmp_path / "kept"
-    process = launch(tmp_path, 2, "--max-restarts", "5", train=train, checkpoint=str(kept), slow=0.2)
+    process = launch(tmp_path, 2, "--max-restarts", "1", train=train, checkpoint=str(kept), slow=0.2)
     wait_for(kept)
     os.kill(children(process)[0], signal.SIGKILL)
     close(result(launch(tmp_path, 1, train=train)), result(process))

@@ -19,7 +19,7 @@ ROWS = [
     ["version", "checks"],
     ["methods", "files", "noise", "kl"],
     ["config", "recipes", "kernels", "enumeration", "containers"],
-    ["posteriors", "checkpoints", "shared_sums"],
+    ["posteriors", "checkpoints", "meeting", "shared_sums"],
     ["priors"],
     ["scopes"],
     ["draws"],

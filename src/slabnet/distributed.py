@@ -23,6 +23,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from slabnet.checks import SlabnetError, check_number, refuse
+from slabnet.meeting import meeting_place
 from slabnet.shared_sums import SharedSums
 
 TIMEOUT = "SLABNET_TIMEOUT"  # seconds to wait for the other processes
@@ -176,8 +177,11 @@ def join() -> Group:
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"  # counts and texts are on the CPU even then
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         with _peers("meeting the other processes"):
-            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
+            place = meeting_place(rank, world, seconds)
+            known: dict[str, Any] = {} if place is None else {"store": place, "rank": rank, "world_size": world}
+            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds), **known)
     return current_group()
 
 
