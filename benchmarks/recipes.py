@@ -78,13 +78,13 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     },
     "cosine, KL halved (tempered)": {"train": {"schedule": "cosine", "kl_weight": 0.5}},
     "cosine, KL times 0.6 (tempered), 100 epochs": {"train": {"schedule": "cosine", "epochs": 100, "kl_weight": 0.6}},
-    "cosine, KL times 0.6 (tempered), sigma_beta 0.5, 100 epochs": {
-        "train": {"schedule": "cosine", "epochs": 100, "kl_weight": 0.6},
+    "cosine, sigma_beta 0.5, 100 epochs": {
+        "train": {"schedule": "cosine", "epochs": 100},
         "prior": {"sigma_beta": 0.5},
     },
-    "cosine, psi 0.3, sigma_beta 1 and 0.5 and 1, 100 epochs": {
-        "train": {"schedule": "cosine", "epochs": 100},
-        "prior": {"psi": (0.3, 0.3, 0.3), "sigma_beta": (1.0, 0.5, 1.0)},
+    "cosine, psi 0.2, sigma_beta 0.5, 200 epochs": {
+        "train": {"schedule": "cosine", "epochs": 200},
+        "prior": {"psi": 0.2, "sigma_beta": 0.5},
     },
 }
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import slabnet as sn
-from slabnet import cutting
-from slabnet.checkpoints import FORMAT, Checkpoints, Interrupted, found
+from slabnet import checkpoints, cutting
+from slabnet.checkpoints import FORMAT, Checkpoints, Interrupted, forget, found
 from slabnet.containers import read_container
 from slabnet.files import write_atomically
 from slabnet.records import Epoch
@@ -337,3 +337,23 @@ def test_an_unfinished_run_is_set_aside_and_said(blobs: Data, tmp_path: Path, ca
     with caplog.at_level(logging.WARNING):
         sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)  # the one before it was finished
     assert not caplog.text
+    stopped_after(sn.mlp((4, 3)), blobs, config, 5, tmp_path)
+    sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)
+    forget(tmp_path)  # the model of the last one is written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["earlier", "earlier-2"]
+    assert [len(list((tmp_path / name).iterdir())) for name in ("earlier", "earlier-2")] == [len(names)] * 2
+
+
+def test_nothing_is_left_of_a_finished_run(blobs: Data, tmp_path: Path) -> None:
+    sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=1), checkpoint=tmp_path / "kept")
+    forget(tmp_path / "kept")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_is_named_too(number: signal.Signals, tmp_path: Path) -> None:
+    keeper = checkpoints.Keeper(Checkpoints(tmp_path), {})
+    with pytest.raises(KeyboardInterrupt, match=f"stopped by {number.name}, at once") as caught, keeper.listening():
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+    assert caught.value.number == number  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import pytest
 
 import slabnet as sn
 from slabnet.devices import pick_device
-from slabnet.files import check_writable, safe_text, write_atomically
+from slabnet.files import LONGEST_NAME, check_writable, is_there, safe_text, write_atomically
 
 
 def test_a_name_holds_the_old_content_or_all_of_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +59,21 @@ def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
 )
 def test_text_for_spreadsheets(text: str, wanted: str) -> None:
     assert safe_text(text) == wanted
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for write in (lambda path: write_atomically(path, b""), lambda path: check_writable("t", path)):
+        with pytest.raises(sn.ArgumentError, match="got pipe, a device or a pipe"):
+            write(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_names_that_are_too_long(tmp_path: Path) -> None:
+    longest = tmp_path / ("a" * LONGEST_NAME)
+    write_atomically(check_writable("t", longest), b"x")
+    assert is_there(longest)
+    with pytest.raises(sn.ArgumentError, match=f"a name of at most {LONGEST_NAME} bytes"):
+        check_writable("t", tmp_path / ("a" * (LONGEST_NAME + 1)))
+    assert not is_there(tmp_path / ("a" * 300))
+    assert not is_there("a\0b")

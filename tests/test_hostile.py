@@ -195,7 +195,8 @@ def test_huge_declared_sizes_take_no_memory(kept: dict[str, Path], tmp_path: Pat
 
 def test_deep_and_odd_headers(tmp_path: Path) -> None:
     deep = '{"a":' * 5000 + "1" + "}" * 5000
-    for text in (deep, "[1]", "1", '"x"', "null", "{}", '{"format": true}', '{"format": 99}', '{"format": NaN}'):
+    long = '{"a": [' + "[]," * 6_000_000 + "[]]}"
+    for text in (deep, long, "[1]", "1", '"x"', "null", "{}", '{"format": true}', '{"format": 99}', '{"format": NaN}'):
         content = to_bytes({"a": torch.zeros(1)}, {"slabnet": text})
         with pytest.raises(SlabnetError):
             (tmp_path / "m.slab").write_bytes(content)

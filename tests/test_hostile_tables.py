@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from slabnet.checks import SlabnetError
-from slabnet.data.reading import read_all
-from slabnet.data.tabular import Preprocessing
+from slabnet.data.reading import read_all, read_chunks
+from slabnet.data.tabular import Preprocessing, as_numbers
 
 FLIPS = 2000
 KINDS = ("t.csv", "t.parquet", "plain.parquet")
@@ -118,3 +118,31 @@ def test_text_columns_of_every_kind_are_read_as_before(tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
         pq.write_table(pa.table({"a": pa.array(texts).cast(kind), "b": [1, 2, 3, 4]}), tmp_path / "t.parquet")
         assert read_all(tmp_path / "t.parquet") == {"a": texts, "b": [1, 2, 3, 4]}
+
+
+def test_a_line_without_an_end(tmp_path: Path) -> None:
+    with (tmp_path / "t.csv").open("wb") as file:
+        file.truncate(1 << 31)  # zeros that take no room on the disk
+    started = time.monotonic()
+    with pytest.raises(SlabnetError, match="lines of at most 16777216 characters"):
+        read_all(tmp_path / "t.csv")
+    assert time.monotonic() - started < 5.0
+
+
+def test_many_columns_come_few_rows_at_a_time(tmp_path: Path) -> None:
+    pq.write_table(pa.table({f"c{i}": np.zeros(9000, np.int8) for i in range(500)}), tmp_path / "t.parquet")
+    sizes = [len(chunk["c0"]) for chunk in read_chunks(tmp_path / "t.parquet")]
+    assert sum(sizes) == 9000
+    assert max(sizes) == 4000
+
+
+def test_numbers_whose_sums_are_none(tmp_path: Path) -> None:
+    with pytest.raises(
+        SlabnetError, match=r"column a must be finite numbers up to 1e\+300 in size, got -1.7e308 in row 2"
+    ):
+        as_numbers(["1", "-1.7e308"], "a", "fit")
+    assert as_numbers(["1e300"], "a", "fit").tolist() == [1e300]
+    for fill in ("nan", 10**400, "inf"):
+        column = {"name": "a", "kind": "number", "fill": fill, "levels": [], "missing": False}
+        with pytest.raises(SlabnetError, match="preprocessing must be a list of columns"):
+            Preprocessing.from_dict({"columns": [column]})

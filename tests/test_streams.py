@@ -96,6 +96,20 @@ def test_bad_parquet(tmp_path: Path) -> None:
         next(iter(ParquetStream(tmp_path, target="y")))
 
 
+def test_a_damaged_page_is_one_line(tmp_path: Path) -> None:
+    table = pa.table({"a": np.arange(5000.0), "y": np.arange(5000) % 2})
+    pq.write_table(table, tmp_path / "x.parquet", write_page_checksum=True)
+    whole, said = (tmp_path / "x.parquet").read_bytes(), 0
+    for place in range(4, 400, 4):
+        (tmp_path / "x.parquet").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            list(ParquetStream(tmp_path, target="y"))
+        except sn.FileError as error:
+            assert "\n" not in str(error)
+            said += 1
+    assert said > 90  # some bits of a page's header mean nothing
+
+
 LARGE = """
 import resource, sys
 import numpy as np, torch, slabnet as sn, slabnet.train, slabnet.data.streams

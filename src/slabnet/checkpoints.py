@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +33,7 @@ KEPT = 2
 BEST = "best.slab"
 ASIDE = "earlier"  # a run that was not finished when another one started in its folder
 SHARE = 0.02  # of the time since the last checkpoint that writing one may take; epochs that end sooner wait
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 logger = logging.getLogger("slabnet")
 
 
@@ -42,6 +43,14 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int, folder: Path) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}; everything is kept in {folder}")
         self.number, self.folder = number, folder
+
+
+class Hurried(KeyboardInterrupt):
+    """A second signal: the step was not waited for, and the last checkpoint is what there is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}, at once")
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,9 @@ class Keeper:
     def start_afresh(self) -> None:
         """Forget an earlier run in the same folder; one that is not finished is set aside, and said."""
         old = found(self.folder)
-        aside = self.folder / ASIDE
         if old and not old[-1].stem.endswith("-end"):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(exist_ok=True)
+            aside = _free_name(self.folder / ASIDE)
+            aside.mkdir()
             for path in old:
                 path.replace(aside / path.name)
             said = "move its files back and resume (--resume)"
@@ -181,15 +189,29 @@ class Keeper:
 
         def note(number: int, frame: FrameType | None) -> None:
             if self.caught is not None:
-                raise KeyboardInterrupt
+                raise Hurried(number)
             self.caught = number
 
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in STOPPING}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def forget(folder: Path) -> None:
+    """Take away the checkpoints of a run whose model is written; unfinished ones that were set aside stay."""
+    for path in [*found(folder), folder / BEST]:
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # there is something else in it
+        folder.rmdir()
+
+
+def _free_name(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, ... that is not there yet."""
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return path if not path.exists() else next(other for other in others if not other.exists())
 
 
 def found(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ import typer
 from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, printable, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import Json, commands, parse_widths
-from slabnet.files import check_writable, checkpoints_of
+from slabnet.files import check_writable, checkpoints_of, is_there
 from slabnet.methods import METHODS
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
@@ -137,6 +137,7 @@ def fit(
 
         if workers > 1 and "RANK" not in os.environ:
             launch(workers, sys.argv[1:])
+            return
         join()
         kept = (out, resume or restarted(), checkpoint_every)
         try:
@@ -177,7 +178,8 @@ def _stoppable(out: Path) -> Iterator[None]:
         kept = any(checkpoints_of(out).glob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if kept else "there is nothing to resume"
         said = str(stopped) or f"stopped by {signal.Signals(number).name}"
-        raise Stopped(f"slabnet: {said}; {then}", number) from None
+        alone = os.environ.get("RANK", "0") == "0"  # of several processes one speaks
+        raise Stopped(f"slabnet: {said}; {then}" if alone else "", number) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -237,7 +239,7 @@ def predict(
     is_table = _check_data("predict", data)
     if draws is not None and draws < 1:
         refuse("predict", "--draws", "a whole number of at least 1", draws)
-    if not model.is_file():
+    if not is_there(model):
         refuse("predict", "MODEL", "a file that exists", str(model))
     if out is not None:
         check_writable("predict", out)
@@ -273,7 +275,7 @@ def inspect(
     draws: Annotated[int, typer.Option(help="Draws for the density in use.")] = 10,
     json: Json = False,
 ) -> None:
-    if not model.is_file():
+    if not is_there(model):
         refuse("inspect", "MODEL", "a file that exists", str(model))
     if draws < 1:
         refuse("inspect", "--draws", "a whole number of at least 1", draws)
@@ -296,7 +298,7 @@ def export(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    if not model.is_file():
+    if not is_there(model):
         refuse("export", "MODEL", "a file that exists", str(model))
     from slabnet.export import export as write
 
@@ -341,7 +343,7 @@ def _check_data(where: str, data: str, option: str = "", value: str | None = "")
         return False
     if Path(data).suffix.lower() not in TABLE_FILES:
         refuse(where, "DATA", f"a {', '.join(TABLE_FILES)} file or one of {', '.join(DATA_SETS)}", repr(data))
-    if not Path(data).is_file():
+    if not is_there(data):
         refuse(where, "DATA", "a file that exists", data)
     if value is None:
         refuse(where, option, f"given for a table: the column of {data} to predict", None)
@@ -371,6 +373,10 @@ def run() -> NoReturn:
     except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if os.environ.get("SLABNET_DEBUG"):
+            raise
+        _leave(f"slabnet: the system refused: {one_line(error.strerror or str(error))}", 1)
     except Exception as error:
         if os.environ.get("SLABNET_DEBUG"):
             raise

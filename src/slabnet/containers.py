@@ -20,6 +20,7 @@ from slabnet.files import write_atomically
 from slabnet.version import __version__
 
 _HEADER = "slabnet"
+LONGEST_HEADER = 1 << 24  # characters; what is read from them takes some twenty times as much
 
 
 def as_text(header: dict[str, Any]) -> str:
@@ -40,6 +41,9 @@ def read_container(path: str | Path, where: str, newest: int) -> tuple[dict[str,
             text = (file.metadata() or {}).get(_HEADER)
             if text is None:
                 raise FileError(f"{where}: {path} must be a slabnet file, got a safetensors file without its header")
+            if len(text) > LONGEST_HEADER:
+                said = f"at most {LONGEST_HEADER} characters, got {len(text)}"
+                raise FileError(f"{where}: {path} must have a header of {said}")
             header: dict[str, Any] = json.loads(text)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, RecursionError, OSError, MemoryError) as error:

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slabnet.checks import SlabnetError, check_number, refuse
+from slabnet.checks import SlabnetError, Stopped, check_number, refuse
 from slabnet.meeting import meeting_place
 from slabnet.shared_sums import SharedSums
 
@@ -40,6 +42,14 @@ class Followed(SlabnetError):
     """A process that has done its share of a fit: what comes after is the first one's."""
 
     exit_code = 0
+
+
+class Failed(SlabnetError):
+    """Processes that were started here failed, and have said why."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.exit_code = code
 
 
 @dataclass(frozen=True)
@@ -199,10 +209,30 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def launch(workers: int, words: Sequence[str]) -> NoReturn:
-    """Become `torchrun` with that many processes of `slabnet WORDS` on this machine."""
-    base = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
-    os.execv(sys.executable, [*base, "-m", "slabnet", *words])
+def launch(workers: int, words: Sequence[str]) -> None:
+    """Run that many processes of `slabnet WORDS` on this machine, as `torchrun --standalone` does, to their end.
+
+    They say themselves what went wrong; what is left to say here is their exit code.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    for name in [n for n in logging.root.manager.loggerDict if n.startswith("torch.distributed.elastic")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # each has a level of its own
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": secrets.token_hex(8)}
+    config = LaunchConfig(1, 1, workers, max_restarts=0, **options)
+    try:
+        elastic_launch(config, sys.executable)("-m", "slabnet", *words)
+    except SignalException as stopped:  # the processes have kept what they had, and said so
+        raise Stopped("", int(stopped.sigval)) from None
+    except ChildFailedError as failed:
+        codes = [int(one.exitcode) for _, one in sorted(failed.failures.items())]
+        lost = next((code for code in codes if code < 0), None)
+        if lost is not None:
+            raise PeerLost(f"distributed: a process of this fit ended by signal {-lost}; go on with --resume") from None
+        raise Failed(codes[0]) from None
 
 
 def leave() -> None:

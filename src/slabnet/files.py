@@ -12,6 +12,7 @@ from typing import IO
 
 from slabnet.checks import ArgumentError, FileError, refuse
 
+LONGEST_NAME = 255 - len(f"..{secrets.token_hex(4)}.tmp")  # of a file: its temporary name is longer
 _FORMULA = ("=", "+", "-", "@")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -26,6 +27,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 def writing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes the name `path` once the block has ended well."""
     path = Path(path)
+    _check_plain("write", path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         file = temporary.open("xb")
@@ -60,13 +62,30 @@ def _flush_folder(folder: Path) -> None:
 def check_writable(where: str, path: str | Path) -> Path:
     """`path`, if a file can be put there; asked before long work, so that none is lost."""
     path = Path(path)
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        refuse(where, "the output", f"a name of at most {LONGEST_NAME} bytes", f"{path.name[:20]}...")
     if path.is_dir():
         refuse(where, "the output", "the name of a file", f"{path}, a folder")
+    _check_plain(where, path)
     if not path.parent.is_dir():
         refuse(where, "the output", "in a folder that exists", path)
     if not os.access(path.parent, os.W_OK):
         refuse(where, "the output", "in a folder that can be written", path)
     return path
+
+
+def _check_plain(where: str, path: Path) -> None:
+    """Refuse to put a file in the place of a device, a pipe or a socket."""
+    if path.exists() and not path.is_file():
+        refuse(where, "the output", "a file, where there is something already", f"{path.name}, a device or a pipe")
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether there is a file of that name; a name that no file can have is none."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def checkpoints_of(out: Path) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from slabnet.attach import attach_likelihood, resolve_likelihood
 from slabnet.batches import Data, Prepare, Share, TensorBatches, as_batches, is_pair
-from slabnet.checkpoints import Interrupted, Keeper, digest
+from slabnet.checkpoints import STOPPING, Interrupted, Keeper, digest
 from slabnet.checks import SlabnetError, TrainingDiverged, refuse
 from slabnet.config import TrainConfig
 from slabnet.convergence import AlphaTracker
@@ -308,9 +308,10 @@ class Run:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             tensors.append(parameter.grad)
-        caught = tensors[0].new_tensor([float((keeper and keeper.caught) or 0)])
-        self.group.add_up([*tensors, caught])
-        self.stop = int(min(float(caught), 15.0))  # both signals at once are SIGTERM
+        mine = keeper and keeper.caught
+        wishes = tensors[0].new_tensor([float(mine == number) for number in STOPPING])
+        self.group.add_up([*tensors, wishes])
+        self.stop = next((int(s) for s, wish in zip(STOPPING, wishes.tolist(), strict=True) if wish), 0)
 
     def _gather(self, pending: list[Tensor], number: int) -> Tensor:
         """Add up the terms of some steps; if one is not finite, stop."""

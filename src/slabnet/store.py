@@ -16,7 +16,7 @@ from slabnet.attach import attach_likelihood, likelihood_of
 from slabnet.checks import FileError, SlabnetError, one_line, refuse
 from slabnet.compact import Compact
 from slabnet.containers import as_text, read_container, write_container
-from slabnet.files import check_writable
+from slabnet.files import check_writable, is_there
 from slabnet.layers import SlabLayer
 from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.networks import Network, build_network, declared
@@ -235,7 +235,7 @@ def _fill(net: nn.Module, tensors: dict[str, Tensor], likelihood: Likelihood) ->
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not path.is_file():
+    if not is_there(path):
         refuse("load", "path", "a file that exists", str(path))
     header, tensors = read_container(path, "load", FORMAT)
     if header.get("kind") == "checkpoint":

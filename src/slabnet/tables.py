@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slabnet.checkpoints import Checkpoints
+from slabnet.checkpoints import Checkpoints, forget
+from slabnet.checkpoints import found as checkpoints_in
 from slabnet.checks import FileError, check_number, one_line, refuse
 from slabnet.config import Recipe
 from slabnet.data.holdout import split_rows
@@ -29,6 +29,7 @@ from slabnet.store import read_header
 LEVEL = DOUBT = 0.95
 SHOWN = 10  # inputs a summary names
 FEWEST_ROWS = 4
+LARGEST_TARGET = 1e100  # its squares are numbers still
 Labels = NDArray[Any]
 
 
@@ -73,7 +74,7 @@ class FittedTable:
 
 def table_finished(out: Path, job: TableJob) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
-    if not out.is_file() or checkpoints_of(out).exists():
+    if not out.is_file() or checkpoints_in(checkpoints_of(out)):
         return False
     kept = read_header(out)["about"].get("job") or {}
     for key, value in job.to_dict().items():
@@ -117,7 +118,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     numbers |= describe_model(model, prepared.inputs)
     about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
     save_estimator(model, out, input_names=prepared.inputs, tested=numbers.get("test"), **about)
-    shutil.rmtree(kept, ignore_errors=True)  # the model holds all that matters now
+    forget(kept)  # the model holds all that matters now
     return FittedTable(numbers | {"notes": said}, said + summary(numbers, job.target))
 
 
@@ -216,7 +217,11 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[str]]:
 
 def _response(target: list[Any], task: Task, name: str) -> Labels:
     if task == "regression":
-        return as_numbers(target, name, "fit")
+        numbers = as_numbers(target, name, "fit")
+        largest = float(np.abs(numbers).max())
+        if largest > LARGEST_TARGET:
+            refuse("fit", f"column {one_line(name)}", f"numbers up to {LARGEST_TARGET:g} in size", f"{largest:g}")
+        return numbers
     labels = np.array([as_label(value) for value in target])
     classes = np.unique(labels)
     if len(classes) < 2:

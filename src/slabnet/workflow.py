@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slabnet.checkpoints import Checkpoints
-from slabnet.checks import refuse
+from slabnet.checkpoints import Checkpoints, forget
+from slabnet.checkpoints import found as checkpoints_in
+from slabnet.checks import one_line, refuse
 from slabnet.config import Recipe
 from slabnet.data import load
 from slabnet.distributed import Followed, current_group
@@ -46,7 +46,7 @@ class Fitted:
 
 def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
-    if not out.is_file() or checkpoints_of(out).exists():
+    if not out.is_file() or checkpoints_in(checkpoints_of(out)):
         return False
     about = read_header(out)["about"]
     came = {key: about.get(key) for key in ("data", "recipe")}
@@ -90,7 +90,7 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     about["history"].pop("seconds")  # the same fit gives the same bytes
     about |= {"epochs": history.columns(), "rows": [row.to_dict() for row in rows]}
     save(net, out, **about)
-    shutil.rmtree(kept, ignore_errors=True)  # the model holds all that matters now
+    forget(kept)  # the model holds all that matters now
     return Fitted(rows, said, history, len(split.test[1]))
 
 
@@ -115,7 +115,7 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         "data": name,
         "rows": len(y),
         "draws": prediction.draws,
-        "model": f"the {rule} model" if rule else "structure and weights",
+        "model": f"the {one_line(rule, 40)} model" if rule else "structure and weights",
         "accuracy": accuracy(prediction, y),
         "nll": negative_log_likelihood(prediction, y),
         "accuracy_at_95": doubt.accuracy,

@@ -90,6 +90,20 @@ def test_damaged_idx_files(tmp_path: Path) -> None:
     assert read_idx(path).tolist() == np.arange(24).reshape(2, 3, 4).tolist()
 
 
+def test_labels_and_pixels_must_be_what_they_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = np.zeros((2, 2, 2), np.uint8), np.array([0, 1], np.uint8)
+    for x, y, said in (
+        (images, np.array([0.0, np.nan]), "numbers that are not whole"),
+        (images, np.array([0.5, 1.0]), "numbers that are not whole"),
+        (images, np.array([-1, 3]), "-1 to 3"),
+        (images, np.array([2, 10]), "2 to 10"),
+        (images * np.nan, labels, "NaN or infinity"),
+    ):
+        monkeypatch.setattr("slabnet.data.catalog.find", lambda _, file, x=x, y=y: x if "images" in file else y)
+        with pytest.raises(sn.FileError, match=said):
+            sn.data.load("mnist")
+
+
 @pytest.mark.real_data
 @pytest.mark.skipif(
     not (Path(os.environ.get("SLABNET_DATA", "/nowhere")) / "mnist").is_dir(), reason="SLABNET_DATA holds no MNIST"

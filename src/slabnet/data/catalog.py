@@ -68,9 +68,14 @@ def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]
     if images.ndim != 3 or images.size == 0 or labels.ndim != 1 or len(labels) != len(images):
         came = f"shapes {images.shape} and {labels.shape}"
         raise FileError(f"data: {name} must have images in rows and columns and one label for each, got {came}")
-    if int(labels.max()) > 9:
-        raise FileError(f"data: {name} must have labels from 0 to 9, got {int(labels.max())}")
-    x = torch.from_numpy(images.reshape(len(images), -1).astype(np.float32) / 255.0)
+    if labels.dtype.kind not in "iu" or int(labels.min()) < 0 or int(labels.max()) > 9:
+        came = f"{labels.min()} to {labels.max()}" if labels.dtype.kind in "iu" else "numbers that are not whole"
+        raise FileError(f"data: {name} must have labels from 0 to 9, got {came}")
+    pixels = images.reshape(len(images), -1).astype(np.float32)
+    pixels /= 255.0  # in place: no second copy
+    if not np.isfinite(pixels).all():
+        raise FileError(f"data: {name} must have pixels that are numbers, got NaN or infinity")
+    x = torch.from_numpy(pixels)
     return (x, torch.from_numpy(labels.astype(np.int64))), (int(images.shape[1]), int(images.shape[2]))
 
 

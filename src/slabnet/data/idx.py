@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.checks import FileError, refuse
+from slabnet.files import is_there
 
-LARGEST = 1 << 28  # bytes; MNIST's training images are 47 million
+LARGEST = 1 << 26  # bytes; MNIST's training images are 47 million, and four times that as numbers
 MOST_DIMENSIONS = 8
 _TYPES: dict[int, str] = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -26,7 +27,7 @@ def read_idx(path: str | Path) -> NDArray[np.generic]:
 def read_idx_checked(path: str | Path) -> tuple[NDArray[np.generic], str]:
     """The array, and the SHA-256 of the uncompressed file: gzip wrappers differ from mirror to mirror."""
     path = Path(path)
-    if not path.is_file():
+    if not is_there(path):
         refuse("read_idx", "path", "a file that exists", str(path))
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:

@@ -9,17 +9,20 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from slabnet.checks import FileError, one_line, refuse
 from slabnet.config import TABLE_FILES
+from slabnet.files import is_there
 
 Chunk = dict[str, list[Any]]
 ROWS = 20_000
 SEPARATORS = (",", ";", "\t", "|")
 MOST_COLUMNS = 20_000
 LONGEST_CELL = 131_072  # characters, as Python's CSV reader has it
-MANY_CELLS, CELLS_PER_BYTE = 20_000_000, 64  # a table in memory: so many, or so many for each byte of its file
+LONGEST_LINE = 1 << 24  # characters
+CELLS_AT_ONCE = 2_000_000  # of a Parquet file
+MANY_CELLS, CELLS_PER_BYTE = 5_000_000, 16  # a table in memory: so many, or so many for each byte of its file
 
 
 def read_chunks(path: str | Path, where: str = "table", rows: int = ROWS) -> Iterator[Chunk]:
@@ -35,7 +38,7 @@ def read_chunks(path: str | Path, where: str = "table", rows: int = ROWS) -> Ite
 
 
 def _chunks(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chunk]:
-    if not path.is_file():
+    if not is_there(path):
         refuse(where, "DATA", "a file that exists", path)
     if path.suffix.lower() not in TABLE_FILES:
         refuse(where, "DATA", f"a file that ends in {', '.join(TABLE_FILES)}", path)
@@ -59,10 +62,10 @@ def read_all(path: str | Path, where: str = "table") -> Chunk:
 def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
+            first = file.readline(LONGEST_LINE)
             separator = max(SEPARATORS, key=first.count) if any(s in first for s in SEPARATORS) else ","
             file.seek(0)
-            reader = csv.reader(file, delimiter=separator, strict=True)
+            reader = csv.reader(_lines(file, f"{where}: {path}"), delimiter=separator, strict=True)
             header = next((row for row in reader if row), None)
             if header is None:
                 raise FileError(f"{where}: {path} must hold a table, got an empty file")
@@ -87,6 +90,14 @@ def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
         raise FileError(f"{where}: {path} must be a CSV file, got: {one_line(str(error))}") from None
     except OSError as error:
         refuse(where, "DATA", "a readable file", f"{path} ({error.strerror})")
+
+
+def _lines(file: TextIO, where: str) -> Iterator[str]:
+    """Line by line; one without an end would fill the memory."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise FileError(f"{where} must have lines of at most {LONGEST_LINE} characters, got a longer one")
+        yield line
 
 
 def _by_column(names: list[str], rows: list[list[str]]) -> Chunk:
@@ -116,7 +127,7 @@ def _parquet(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chu
             _check_cells(path, count * len(names), where)
         file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)  # each text once
         sent = False
-        for batch in file.iter_batches(batch_size=rows):
+        for batch in file.iter_batches(batch_size=max(1, min(rows, CELLS_AT_ONCE // len(names)))):
             yield {name: _cells(batch.column(i), f"{where}: {path}", pa) for i, name in enumerate(names)}
             sent = True
         if not sent:

@@ -79,9 +79,16 @@ class ParquetStream:
         return max(1, self.batch_size // world)
 
     def _read(self, path: Path, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pq.ParquetFile(path).read_row_group(index, columns=[*self.columns, self.target])
+        try:
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            table = file.read_row_group(index, columns=[*self.columns, self.target])
+        except (pa.ArrowException, OSError) as error:
+            raise FileError(
+                f"ParquetStream: {path} must be a whole Parquet file, got: {one_line(str(error))}"
+            ) from None
         columns = []
         for name in self.columns:
             values = table.column(name).to_numpy(zero_copy_only=False)

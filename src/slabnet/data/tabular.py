@@ -26,6 +26,7 @@ MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MISSING = "(missing)"
 MOST_LEVELS = 50
 FEW_CLASSES = 10  # whole numbers with at most so many values are taken for classes
+LARGEST = 1e300  # sums of larger numbers are infinite
 MOSTLY = 0.5  # a column with more numbers than this is one of numbers, and text in it a mistake
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
@@ -157,7 +158,9 @@ class Preprocessing:
                 )
                 for c in found["columns"]
             )
-        except (KeyError, TypeError, ValueError) as error:
+            if not all(math.isfinite(column.fill) for column in columns):
+                raise ValueError("a fill that is no number")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileError(f"load: preprocessing must be a list of columns, got: {one_line(repr(error))}") from None
         return cls(columns)
 
@@ -171,8 +174,9 @@ def as_numbers(values: list[Any], name: str, where: str, first_row: int = 1) -> 
             refuse(
                 where, f"column {one_line(name)}", "numbers", f"{one_line(repr(value), 40)} in row {first_row + row}"
             )
-        if math.isinf(number):
-            refuse(where, f"column {one_line(name)}", "finite numbers", f"{one_line(value)} in row {first_row + row}")
+        if abs(number) > LARGEST:
+            allowed = f"finite numbers up to {LARGEST:g} in size"
+            refuse(where, f"column {one_line(name)}", allowed, f"{one_line(value)} in row {first_row + row}")
         out[row] = number
     return out
 

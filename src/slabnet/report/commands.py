@@ -11,7 +11,7 @@ import typer
 from slabnet.checks import check_choice, printable, refuse
 from slabnet.config import DATA_SETS, TABLE_FILES
 from slabnet.experiments.commands import Json
-from slabnet.files import check_writable
+from slabnet.files import check_writable, is_there
 
 commands = typer.Typer()
 
@@ -61,7 +61,7 @@ def report(
             refuse("report", option, "left out for a folder of runs", name)
         if name is not None and not (option == "--data" and Path(name).suffix in TABLE_FILES):
             check_choice("report", option, name, DATA_SETS)
-    if data is not None and data not in DATA_SETS and not Path(data).is_file():
+    if data is not None and data not in DATA_SETS and not is_there(data):
         refuse("report", "--data", "a data set by name, or a table that exists", data)
     if what.is_dir():
         write_runs_report(what, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from slabnet.checks import SlabnetError
 from slabnet.files import check_writable, write_atomically
 
 LARGEST = 3_000_000  # bytes
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in names of the user's; our own lines end in \n
 SCRIPTS = ("network.js", "report.js")
 
 
@@ -37,7 +39,7 @@ def render_page(title: str, lead: str, sections: Sequence[Any], data: dict[str, 
         script=Markup(script),
         data=as_json(data),
     )
-    return page.encode("utf-8", errors="replace")
+    return _CONTROL.sub("\ufffd", page).encode("utf-8", errors="replace")
 
 
 def write_page(path: str | Path, page: bytes, where: str = "report") -> Path:
