@@ -137,9 +137,7 @@ def test_many_columns_come_few_rows_at_a_time(tmp_path: Path) -> None:
 
 
 def test_numbers_whose_sums_are_none(tmp_path: Path) -> None:
-    with pytest.raises(
-        SlabnetError, match=r"column a must be finite numbers up to 1e\+300 in size, got -1.7e308 in row 2"
-    ):
+    with pytest.raises(SlabnetError, match=r"finite numbers up to 1e\+300 in size, got -1.7e308 in row 2"):
         as_numbers(["1", "-1.7e308"], "a", "fit")
     assert as_numbers(["1e300"], "a", "fit").tolist() == [1e300]
     for fill in ("nan", 10**400, "inf"):
