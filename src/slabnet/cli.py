@@ -151,7 +151,8 @@ def fit(
             leave()
         write_model_report(out, report, data if is_table else None)
     if not json:
-        shown = printable(f"in: {report}" if report else f"with: slabnet report {out} --out report.html")
+        table = f" --data {data}" if is_table else ""
+        shown = printable(f"in: {report}" if report else f"with: slabnet report {out}{table} --out report.html")
         print(f"Look at it {shown}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import slabnet as sn
 from slabnet.cli import app
 from slabnet.config import NetworkConfig, Recipe, TrainConfig
+from slabnet.report.alive import pack_network
+from slabnet.report.measure import Measured
 from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
 from slabnet.tables import TableJob, fit_table
@@ -32,7 +35,13 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     assert len(aside.test[1]) == 12
     assert "12 that were kept aside" in aside.notes[0]
     subject = subject_from_file(tmp_path / "m.slab", str(tmp_path / "more.csv"))
-    assert not subject.notes
+    assert "those of more.csv, another file than the one that was fitted" in subject.notes[0]
+    assert subject.title == "t.csv"
+    assert subject.seed == 0
+    words = ["slabnet", "fit", "t.csv", "--target", "answer", "--out", "m.slab", "--seed", "0", "--test-size", "0.2"]
+    words += ["--task", task, "--hidden", "4", "--epochs", "30", "--config", "settings.toml"]
+    assert shlex.split(str(subject.command)) == words
+    assert list(subject.categories) == [("colour", ("blue", "red"), 1)]
     assert subject.test is not None
     x, y = subject.test
     assert x.shape == (60, 3)
@@ -53,6 +62,23 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     (tmp_path / "other.csv").write_text("size,colour\n1,red\n")
     with pytest.raises(sn.ArgumentError, match="--data must be a table with the column answer"):
         subject_from_file(tmp_path / "m.slab", str(tmp_path / "other.csv"))
+
+
+def test_a_category_is_one_control(tmp_path: Path) -> None:
+    """One list of levels, which starts with the most frequent; also without rows."""
+    source = np.random.default_rng(2)
+    colour = source.choice(["red", "blue", "<i>"], 200, p=[0.2, 0.5, 0.3])
+    lines = ["size,colour,answer"]
+    lines += [f"{source.normal()},{c},{10 * (c == 'red') + source.normal()}" for c in colour]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    recipe = Recipe(network=NetworkConfig(hidden=(4,)), train=TrainConfig(epochs=60, lr=0.02))
+    fit_table(TableJob(tmp_path / "t.csv", "answer", recipe), tmp_path / "m.slab")
+    for data in (str(tmp_path / "t.csv"), None):
+        measured = Measured(subject_from_file(tmp_path / "m.slab", data))
+        controls = {control["name"]: control for control in pack_network(measured, rows=False)["controls"]}
+        assert controls["colour"]["options"] == ["<i>", "blue", "red"]
+        assert controls["colour"]["start"] == 1
+        assert not any("=" in name for name in controls)
 
 
 def test_a_table_s_fit_has_a_page_of_the_rows_kept_aside(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.members import assemble, members_folder, members_of
 from slabnet.experiments.pictures import pictures_of
-from slabnet.experiments.profiles import Plan
+from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.provenance import provenance
 from slabnet.experiments.rows import rows_of
 from slabnet.networks import Network, mlp
@@ -191,6 +191,9 @@ def _choose(net: Network) -> Selection | None:
 def _command(plan: Plan) -> str:
     widths = ",".join(map(str, plan.network.hidden))
     folds = "" if plan.fold is None else f" --folds {plan.fold[1]}"
+    usual = Profile.named(plan.profile).plan(plan.dataset, plan.method, plan.seed, hidden=plan.network.hidden)
+    for option, ours, theirs in (("epochs", plan.train, usual.train), ("post-epochs", plan.post, usual.post)):
+        folds += "" if ours.epochs == theirs.epochs else f" --{option} {ours.epochs}"
     return (
         f"slabnet reproduce --dataset {plan.dataset} --profile {plan.profile} --methods {plan.method} "
         f"--first-seed {plan.seed} --runs 1 --hidden {widths}{folds}"

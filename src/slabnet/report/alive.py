@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slabnet.attach import likelihood_of
+from slabnet.data.tabular import MISSING
 from slabnet.kl import softplus
 from slabnet.layers import Linear
 from slabnet.likelihoods import Gaussian
 from slabnet.networks import Network
 from slabnet.report.measure import DOUBT, DRAWS, Measured
+from slabnet.report.subject import Subject
 
 MOST_WEIGHTS = 50_000
 MOST_CONTROLS = 300
@@ -129,7 +132,7 @@ def _images(measured: Measured, rows: bool) -> dict[str, Any]:
 
 
 def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:
-    """One for each input in use: its range, where it starts, and how it was standardised.
+    """One for each column in use: its range or levels, where it starts, and how it was standardised.
 
     Without rows the range is two standard deviations around the mean, so that no observed value travels.
     """
@@ -139,24 +142,49 @@ def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:
     if chosen is not None and chosen.inputs is not None:
         used = chosen.inputs.nonzero().flatten().tolist()
     table = None if subject.test is None else subject.test[0].double().numpy()
-    found = []
+    belongs = {
+        first + k: (name, levels, first) for name, levels, first in subject.categories for k in range(len(levels))
+    }
+    found: dict[int, dict[str, Any]] = {}
     for i in used:
-        centre, scale = (0.0, 1.0)
-        if subject.scale_x is not None:
-            centre, scale = float(subject.scale_x.centre[i]), float(subject.scale_x.scale[i])
-        low, start, high = centre - 2 * scale, centre, centre + 2 * scale
-        binary = False
-        if table is not None:
-            column = table[:, i] * scale + centre
-            binary = bool(np.isin(np.round(column, 9), (0.0, 1.0)).all())
-            if rows and not binary:
-                low, start, high = (float(v) for v in np.quantile(column, (0.01, 0.5, 0.99)))
-        if binary:
-            low, start, high = 0.0, 0.0, 1.0
-        if not high > low:
-            low, high = low - scale, high + scale
-        parts = {"low": low, "high": high, "start": start, "centre": centre, "scale": scale}
-        found.append(
-            {"index": i, "name": names[i], "binary": binary} | {k: float(f"{v:.6g}") for k, v in parts.items()}
-        )
-    return found
+        if i in belongs:
+            name, levels, first = belongs[i]
+            found[first] = _choice(subject, name, levels, first)
+        else:
+            found[i] = _range(subject, i, None if table is None else table[:, i], rows)
+    return list(found.values())
+
+
+def _scale_of(subject: Subject, i: int) -> tuple[float, float]:
+    """Mean and standard deviation by which an input was standardised."""
+    if subject.scale_x is None:
+        return 0.0, 1.0
+    return float(subject.scale_x.centre[i]), float(subject.scale_x.scale[i])
+
+
+def _choice(subject: Subject, name: str, levels: Sequence[str], first: int) -> dict[str, Any]:
+    """A column of levels, starting with the most frequent one of the fitted rows."""
+    scales = [_scale_of(subject, first + k) for k in range(len(levels))]
+    start = max(range(len(levels)), key=lambda k: scales[k][0])  # the mean of an indicator is how often it is one
+    parts = {"centres": [centre for centre, _ in scales], "scales": [scale for _, scale in scales]}
+    return {"index": first, "name": name, "options": list(levels), "start": start, "binary": False} | parts
+
+
+def _range(subject: Subject, i: int, column: NDArray[Any] | None, rows: bool) -> dict[str, Any]:
+    """An input of numbers; one of zeros and ones is a box to tick."""
+    centre, scale = _scale_of(subject, i)
+    low, start, high = centre - 2 * scale, centre, centre + 2 * scale
+    name, binary = subject.inputs[i], False
+    if column is None:
+        binary = bool(subject.categories) and name.endswith(f" {MISSING}")
+    else:
+        plain = column * scale + centre
+        binary = bool(np.isin(np.round(plain, 9), (0.0, 1.0)).all())
+        if rows and not binary:
+            low, start, high = (float(v) for v in np.quantile(plain, (0.01, 0.5, 0.99)))
+    if binary:
+        low, start, high = 0.0, 0.0, 1.0
+    if not high > low:
+        low, high = low - scale, high + scale
+    parts = {"low": low, "high": high, "start": start, "centre": centre, "scale": scale}
+    return {"index": i, "name": name, "binary": binary} | {k: float(f"{v:.6g}") for k, v in parts.items()}

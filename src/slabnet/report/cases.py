@@ -52,7 +52,9 @@ def _classes(measured: Measured, row: int) -> Case:
     said += f"entropy {float(prediction.total[row]):.2f}"
     votes = [v / prediction.draws for v in prediction.votes[row].tolist()]
     return Case(
-        said, votes_picture(votes, prediction.mean[row].tolist(), truth, f"Votes for {said}"), **_shown(measured, row)
+        said,
+        votes_picture(votes, prediction.mean[row].tolist(), truth, f"Votes for {said}", names),
+        **_shown(measured, row),
     )
 
 

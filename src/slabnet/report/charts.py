@@ -60,7 +60,7 @@ def ways_chart(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> 
     ]
     return Figure(
         f"{measure[0].upper()}{measure[1:]} against density",
-        f"Each mark is a way to predict with the same fit: {better} is better, further left uses fewer weights. "
+        f"Each mark is a way to predict: {better} is better, further left uses fewer weights. "
         "Circles are single draws, squares average several, diamonds use means; filled marks come after post-training.",
         chart.render(f"Test {measure} of every way to predict against the share of the weights it uses"),
         ["way to predict", measure, "weights in use", "number of weights", "networks averaged"],

@@ -16,6 +16,7 @@ from slabnet.report.charts import Figure
 from slabnet.report.svg import number, percent, short, svg
 
 MOST_EDGES = 600
+LETTERS = 16  # of a label beside a unit
 MOST_SIDE = 300  # points of a matrix in each direction; larger ones show the strongest weight of each block
 POSITIVE, NEGATIVE = (200, 85, 61), (40, 110, 180)
 
@@ -84,7 +85,9 @@ def network_picture(
         columns[layer + 1].append(target)
     units = [sorted(set(column)) for column in columns]
     height = float(min(900, max(240, 14 * max(len(u) for u in units) + 20)))
-    width, side = 400.0, 70.0
+    longest = max((len(_cut(text, LETTERS)) for text in names.values()), default=0)
+    side = 16.0 + 5.6 * longest  # the labels stand beside the units
+    width = 260.0 + 2 * side
     strongest = max(abs(mu) for *_, mu, _ in edges) or 1.0
 
     def place(column: int, unit: int) -> tuple[float, float]:
@@ -110,7 +113,7 @@ def network_picture(
             if outer and len(here) <= 60 and (height - 20) / len(here) >= 9:
                 anchor, shift = ("end", -6) if column == 0 else ("start", 6)
                 text = _name(names, column, unit)
-                text = text if len(text) <= 12 else text[:11] + "…"
+                text = _cut(text, LETTERS)
                 at = f'x="{x + shift:.1f}" y="{y + 3.5:.1f}" text-anchor="{anchor}"'
                 parts.append(f'<text class="tick" {at}>{escape(text)}</text>')
     counts = ", ".join(f"{len(u)} of {size}" for u, size in zip(units, sizes, strict=True))
@@ -126,6 +129,10 @@ def network_picture(
         ],
         [("plus", "positive"), ("minus", "negative")],
     )
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def matrix_picture(layers: Sequence[tuple[str, NDArray[Any], NDArray[Any]]]) -> Figure:
@@ -158,9 +165,12 @@ def matrix_picture(layers: Sequence[tuple[str, NDArray[Any], NDArray[Any]]]) -> 
     )
 
 
-def votes_picture(votes: Sequence[float], mean: Sequence[float], truth: int | None, label: str) -> Markup:
+def votes_picture(
+    votes: Sequence[float], mean: Sequence[float], truth: int | None, label: str, names: Sequence[str]
+) -> Markup:
     """Bars of the draws' votes for each class, a tick for the averaged probability; the truth is marked."""
     count = len(votes)
+    room = max(1, int(200 / count / 5.5))  # letters under a bar
     width, height = 200.0, 70.0
     step = width / count
     best = max(range(count), key=lambda k: mean[k])
@@ -179,7 +189,8 @@ def votes_picture(votes: Sequence[float], mean: Sequence[float], truth: int | No
         )
         if count <= 12:
             parts.append(
-                f'<text class="tick" x="{(k + 0.5) * step:.1f}" y="{height - 2}" text-anchor="middle">{k}</text>'
+                f'<text class="tick" x="{(k + 0.5) * step:.1f}" y="{height - 2}" text-anchor="middle">'
+                f"{escape(_cut(names[k], room))}<title>{escape(names[k])}</title></text>"
             )
     return svg(width, height, label, "".join(parts), "votes")
 

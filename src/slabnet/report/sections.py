@@ -190,7 +190,10 @@ def _network(measured: Measured) -> Section | None:
         figure = pictures.matrix_picture(
             [(n, mu.flatten(1).numpy(), inside.flatten(1).numpy()) for n, mu, _, inside in parts]
         )
-    text = [f"No input reaches the outputs {', '.join(map(str, chosen.unreachable))}."] if chosen.unreachable else []
+    outputs = measured.subject.classes(parts[-1][1].shape[0])
+    text = []
+    if chosen.unreachable:
+        text = [f"No input reaches the outputs {', '.join(outputs[i] for i in chosen.unreachable)}."]
     return Section("network", "The network", text, [figure])
 
 

@@ -41,6 +41,7 @@ class Subject:
     epochs: the fit's history in columns (`History.columns`).
     scale_x, scale_y: to show inputs and response as the user knows them.
     foreign: (name, x) of rows the model was not made for.
+    categories: the columns of a table that became several inputs: name, levels, and the place of the first.
     """
 
     net: nn.Module
@@ -57,6 +58,7 @@ class Subject:
     scale_x: Scaling | None = None
     scale_y: Scaling | None = None
     foreign: tuple[str, Tensor] | None = None
+    categories: Sequence[tuple[str, Sequence[str], int]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     command: str | None = None
@@ -120,7 +122,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     same = data is None or data == about.get("data")
     return Subject(
         net=net,
-        title=f"{name or about.get('data') or model.stem}",
+        title=f"{(about.get('job') or {}).get('file') or about.get('data') or name or model.stem}",
         test=own if split is None else split.test,
         data=name,
         selection=None if header.get("rule") is None else load_selection(model, net),
@@ -134,7 +136,8 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         scale_y=_scale(kept.get("scaling_y")),
         foreign=elsewhere,
         settings=recipe or about.get("config") or {"network": net.spec},
-        seed=about.get("seed", (recipe or {}).get("train", {}).get("seed")),
+        categories=_categories(about.get("table")),
+        seed=about.get("seed", (recipe or about.get("job") or {}).get("train", about.get("job") or {}).get("seed")),
         command=about.get("command") or _command(about, model),
         fitted_with=header["version"],
         notes=notes,
@@ -175,8 +178,11 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[str]]:
 def _kept_aside(job: Any, path: Path, y: Any, classes: bool) -> tuple[Any, list[str]]:
     """Which rows to show: those of another table all, those of the fitted one that the fit did not see."""
     everything = torch.arange(len(y))
-    if not isinstance(job, Mapping) or job.get("sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
+    if not isinstance(job, Mapping):
         return everything, []
+    if job.get("sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
+        said = f"The rows below are those of {path.name}, another file than the one that was fitted"
+        return everything, [f"{said}: rows that are in both would make it look better than it is."]
     _, aside = split_rows(y, classes, float(job["test_size"]), int(job["seed"]))
     if not len(aside):
         said = "The rows below were also fitted, since none had been kept aside: they make it look better than it is."
@@ -201,8 +207,38 @@ def _scale(kept: dict[str, Any] | None) -> Scaling | None:
     return None if kept is None else Scaling.from_dict(kept)
 
 
+def _categories(table: Any) -> list[tuple[str, Sequence[str], int]]:
+    """The columns of a table that became an input for each of their levels."""
+    found: list[tuple[str, Sequence[str], int]] = []
+    place = 0
+    for column in Preprocessing.from_dict(table).columns if table else ():
+        if column.kind == "category":
+            found.append((column.name, column.levels, place))
+        place += len(column.inputs)
+    return found
+
+
+def _table_command(job: Mapping[str, Any], model: Path) -> str:
+    """The call that fits this table again; settings that have no option are in the page, to be put in a file."""
+    words = ["slabnet", "fit", str(job["file"]), "--target", str(job["target"]), "--out", model.name]
+    words += ["--seed", str(job["seed"]), "--test-size", f"{job['test_size']:g}"]
+    words += ["--task", str(job["task"])] if job.get("task") else []
+    for option in ("drop", "categorical"):
+        words += [f"--{option}", ",".join(job[option])] if job.get(option) else []
+    recipe: dict[str, dict[str, Any]] = {name: dict(part) for name, part in job.get("recipe", {}).items()}
+    network, train = recipe.get("network", {}), recipe.get("train", {})
+    train.pop("seed", None)
+    for part, option in ((network, "method"), (network, "hidden"), (train, "epochs")):
+        value = part.pop(option, None)
+        if value is not None:
+            words += [f"--{option}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return shlex.join(words + (["--config", "settings.toml"] if any(recipe.values()) else []))
+
+
 def _command(about: Mapping[str, Any], model: Path) -> str | None:
     """The call that fits this again: by the name of a recipe where one has these settings, else from a file of them."""
+    if isinstance(about.get("job"), Mapping):
+        return _table_command(about["job"], model)
     if not isinstance(about.get("recipe"), dict) or about.get("data") not in DATA_SETS:
         return None
     kept = Recipe(**about["recipe"])

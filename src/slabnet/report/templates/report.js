@@ -66,6 +66,12 @@
       const x = new Float64Array(size);
       inputs.forEach((input) => {
         const control = packed.controls[Number(input.dataset.control)];
+        if (control.options) {
+          control.options.forEach((_, k) => {
+            x[control.index + k] = (Number(k === Number(input.value)) - control.centres[k]) / control.scales[k];
+          });
+          return;
+        }
         const value = control.binary ? Number(input.checked) : Number(input.value);
         x[control.index] = (value - control.centre) / control.scale;
         if (!control.binary) get(`o${input.dataset.control}`).textContent = Number(value.toPrecision(4));
@@ -128,6 +134,7 @@
   function clear() {
     ink.clearRect(0, 0, side, side); last = null; cursor.down = false; press(-1); paint();
     look(new Float64Array(packed.shape[0] * packed.shape[1]));
+    current = null;  // an empty canvas is no image to decide about
     get("verdict").textContent = "Draw something.";
   }
   const place = (event) => {
