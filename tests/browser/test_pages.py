@@ -20,6 +20,7 @@ from slabnet.report.measure import Measured
 from slabnet.report.runs import report_runs
 from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
+from slabnet.tables import TableJob, fit_table
 from slabnet.workflow import fit_named
 
 pytestmark = pytest.mark.browser
@@ -61,7 +62,15 @@ def pages(model: Path, regression: Any, tmp_path_factory: pytest.TempPathFactory
         for m in ("lbbnn", "gaussian")
     ]
     run_grid(plans, folder / "runs", engine=Here("off"))
+    source = np.random.default_rng(2)
+    lines = ["size,colour,answer"]
+    for colour in source.choice(["red", "blue", "<i>green</i>"], 200):
+        lines.append(f"{source.normal()},{colour},{10 * (colour == 'red') + source.normal()}")
+    (folder / "colours.csv").write_text("\n".join(lines))
+    recipe = sn.Recipe(network=sn.NetworkConfig(hidden=(4,)), train=sn.TrainConfig(epochs=60, lr=0.02))
+    fit_table(TableJob(folder / "colours.csv", "answer", recipe), folder / "colours.slab")
     return {
+        "category": report_file(folder / "colours.slab", folder / "category.html", str(folder / "colours.csv")),
         "image": report_file(model, folder / "image.html"),
         "no-rows": report_file(model, folder / "no-rows.html", no_rows=True),
         "table": sn.write_report(folder / "table.html", net, (x, y), title="houses", **options),
@@ -91,7 +100,7 @@ class Opened:
         assert not [url for url in self.asked if not url.startswith(("file:", "data:"))]
 
 
-@pytest.mark.parametrize("name", ["image", "no-rows", "table", "runs"])
+@pytest.mark.parametrize("name", ["image", "no-rows", "table", "category", "runs"])
 @pytest.mark.parametrize("size", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_open_quietly_and_fit_the_screen(
@@ -103,7 +112,7 @@ def test_pages_open_quietly_and_fit_the_screen(
             page.screenshot(path=f"{SHOTS}/{name}-{size}-{scheme}.png", full_page=True)
 
 
-@pytest.mark.parametrize("name", ["image", "no-rows", "table", "runs"])
+@pytest.mark.parametrize("name", ["image", "no-rows", "table", "category", "runs"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_and_labels(browser: Any, axe: str, pages: dict[str, Path], name: str, scheme: str) -> None:
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)  # the page's policy lets no other script run
@@ -302,9 +311,26 @@ def test_the_what_if_panel_follows_its_controls(browser: Any, pages: dict[str, P
         assert shown["x"][index] == pytest.approx((value - control["centre"]) / control["scale"], abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["image", "table"])
+def test_a_category_is_chosen_from_a_list(browser: Any, pages: dict[str, Path]) -> None:
+    """Exactly one level at a time, and Python's answer for it."""
+    net = sn.load(pages["category"].with_name("colours.slab"))
+    subject = subject_from_file(pages["category"].with_name("colours.slab"))
+    assert isinstance(net, sn.Network)
+    assert subject.scale_x is not None
+    with Opened(browser, pages["category"]) as page:
+        answers = []
+        for place, level in enumerate(["<i>green</i>", "blue", "red"]):
+            page.get_by_label("colour", exact=True).select_option(label=level)
+            shown = page.evaluate("slabnet.shown")
+            plain = subject.scale_x.undo(np.array(shown["x"])[None])[0]
+            assert plain[1:].round(6).tolist() == [float(k == place) for k in range(3)]
+            answers.append(float(page.inner_text("#verdict").removeprefix("answer: ")))
+        assert answers[2] - answers[1] == pytest.approx(10, abs=2)
+
+
+@pytest.mark.parametrize("name", ["image", "table", "category"])
 def test_every_control_is_reached_by_the_tab_key(browser: Any, pages: dict[str, Path], name: str) -> None:
-    every = "[...document.querySelectorAll('input, button, summary, canvas[tabindex], a[href]')]"
+    every = "[...document.querySelectorAll('input, select, button, summary, canvas[tabindex], a[href]')]"
     with Opened(browser, pages[name]) as page:
         wanted = page.evaluate(f"{every}.length")
         reached = set()
