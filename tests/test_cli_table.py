@@ -22,6 +22,10 @@ import pytest
 import slabnet as sn
 from slabnet.cli import run as run_cli
 from slabnet.config import Recipe
+from slabnet.data.reading import read_all
+from slabnet.data.tabular import Preprocessing
+from slabnet.estimators import load_estimator
+from slabnet.store import read_header
 from slabnet.table_predictions import predict_table
 from slabnet.tables import TableJob, fit_table, rmse_interval, table_finished, wilson
 
@@ -206,6 +210,27 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path: Path) -> None:
         ("a,y\n" + "2020-01-02,1\n2020-01-03,0\n" * 9, ["--target", "y"], 2, "column a must be numbers or a category"),
         ("a,y\n1,2\n3\n", ["--target", "y"], 1, "must have 2 values in every row, got 1 in line 3"),
         ("", ["--target", "y"], 1, "must hold a table, got an empty file"),
+        ("a,y\n" + "1,2\n3,4\n" * 9 + "x,5\n", ["--target", "y"], 2, "column a must be numbers, got 'x' in row 19"),
+        ("\n\na;b;y\n1;2\n", ["--target", "y"], 1, "must have 3 values in every row, got 2 in line 4"),
+        ("sep=;\na;y\n1;2;3\n", ["--target", "y"], 1, "must have 2 values in every row, got 3 in line 3"),
+        ('"a,b,c";y\n1;2;3\n', ["--target", "y"], 1, "must have 2 values in every row, got 3 in line 2"),
+        (
+            "a,y\n" + "".join(f"1,2024-01-{d:02}\n" for d in range(1, 29)),
+            ["--target", "y"],
+            2,
+            "got dates or times, as",
+        ),
+        ("a;y\n" + "".join(f"1;{d},5\n" for d in range(20)), ["--target", "y"], 2, "got decimal commas, as 0,5"),
+        (
+            "a,y\n" + "".join(f"1,no {d}\n" for d in range(20)),
+            ["--target", "y"],
+            2,
+            "y with 20 different texts, as 'no 0'",
+        ),
+        ("a,y\n" + "01-Jan-2024,1\n02-Feb-2024,0\n" * 9, ["--target", "y"], 2, "got dates or times, as 01-Jan-2024"),
+        ("a;y\n" + "0,5;1\n1,5;0\n" * 9, ["--target", "y"], 2, "column a must be numbers with a point"),
+        ("a,y\n" + "1,2.5\n3,1e200\n" * 9, ["--target", "y"], 2, "column y must be numbers up to 1e+100 in size"),
+        ("a,y\n" + "1,2\n3,4.5\n" * 9, ["--target", "y", "--test-size", "0.99"], 2, "a share that leaves rows to fit"),
     ],
 )
 def test_bad_tables_are_one_line(content: str, words: list[str], code: int, said: str, tmp_path: Path) -> None:
@@ -245,14 +270,62 @@ def test_what_can_go_on_is_said(tmp_path: Path) -> None:
     assert any("More inputs (40) than rows (16)" in line for line in found.lines)
 
 
+def test_one_row_to_test_with(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,3.5\n2,1,4.1\n3,5,6.2\n4,4,7.7\n5,1,5.9\n")
+    run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "5", "--out", "m.slab", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "RMSE on 1 rows kept aside" in run.stdout
+    assert "one row says little" in run.stdout
+
+
+def test_missing_said_in_words_is_missing(tmp_path: Path) -> None:
+    rows = [f"{i},{['(missing)', '', 'p', 'q'][i % 4]},{i / 3}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,c,y", *rows]))
+    run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "3", "--out", "m.slab", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "3 of 4" in run.stdout or "of 4 inputs" in run.stdout  # a, and c as p, q or missing
+
+
+def test_whole_numbers_that_became_floats_are_the_same_labels(tmp_path: Path) -> None:
+    rows = [(i % 7, i % 2) for i in range(80)]
+    (tmp_path / "t.csv").write_text("a,k\n" + "\n".join(f"{a},{k}" for a, k in rows))
+    (tmp_path / "new.csv").write_text("a,k\n" + "\n".join(f"{a}.0,{k}.0" for a, k in rows))
+    words = ["--target", "k", "--categorical", "a", "--epochs", "5", "--out", "m.slab"]
+    assert slabnet("fit", "t.csv", *words, cwd=tmp_path).returncode == 0
+    old, new = (
+        json.loads(slabnet("predict", "m.slab", name, "--json", cwd=tmp_path).stdout) for name in ("t.csv", "new.csv")
+    )
+    assert (new["accuracy"], new["notes"]) == (old["accuracy"], [])
+
+
+def test_predictions_are_those_of_the_saved_estimator(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    assert slabnet("predict", "m.slab", "houses.csv", "--out", "seeded.csv", cwd=folder).returncode == 0
+    model = load_estimator(folder / "m.slab")
+    table = read_all(folder / "houses.csv")
+    x, _ = Preprocessing.from_dict(read_header(folder / "m.slab")["about"]["table"]).apply(table)
+    found = [float(row["prediction"]) for row in csv.DictReader((folder / "seeded.csv").read_text().splitlines())]
+    np.testing.assert_allclose(found, model.predict(x), rtol=1e-5)
+
+
+def test_an_answer_that_is_no_number_does_not_stop_a_prediction(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    (folder / "tbd.csv").write_text("size,age,quarter,price\n80,3,east,81000\n90,4,south,TBD\n")
+    found = json.loads(slabnet("predict", "m.slab", "tbd.csv", "--json", cwd=folder).stdout)
+    assert (found["rows"], found["known"]) == (2, 1)
+    assert "1 rows have no number as price" in found["notes"][-1]
+
+
 def test_intervals_of_scores() -> None:
     from scipy.stats import binomtest
 
-    ends = binomtest(37, 50).proportion_ci(method="wilson")
-    assert wilson(37, 50, 1.959963984540054) == pytest.approx([ends.low, ends.high], abs=1e-9)
+    exact = binomtest(37, 50).proportion_ci(method="wilson")
+    assert wilson(37, 50, 1.959963984540054) == pytest.approx([exact.low, exact.high], abs=1e-9)
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(400):
-        low, high = rmse_interval(rng.normal(size=100) ** 2)
-        held += low <= 1 <= high
+        ends = rmse_interval(rng.normal(size=100) ** 2)
+        assert ends is not None
+        held += ends[0] <= 1 <= ends[1]
+    assert rmse_interval(np.ones(1)) is None
     assert 0.91 <= held / 400 <= 0.98

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy import optimize, special, stats
 
 import slabnet as sn
+from slabnet.estimators import load_estimator, save_estimator
 from slabnet.estimators.trial import KL_WEIGHTS, mixture_log_density, noise_around
 from slabnet.noise import keyed_generator
 
@@ -60,3 +63,61 @@ def test_a_trial_takes_noise_and_weight_from_rows_kept_aside() -> None:
     for options in plain:  # a linear model, and one whose weight was said to be that of the bound itself
         assert sn.SlabRegressor(**options).fit(x, y).trial_ is None
     assert sn.SlabRegressor(epochs=2).fit(x[:59], y[:59]).trial_ is None
+
+
+def test_noise_follows_rows_that_come_later() -> None:
+    """Ten times the noise in later rows: intervals hold them after a few thousand."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    model = sn.SlabRegressor(epochs=60, random_state=0).fit(x, x[:, 0] + 0.1 * rng.normal(size=200))
+    assert model.trial_ is not None
+    before = model.noise_std_
+    for _ in range(6):
+        x = rng.normal(size=(500, 3))
+        y = x[:, 0] + rng.normal(size=500)
+        model.partial_fit(x, y)
+    assert before < 0.3
+    assert model.noise_std_ == pytest.approx(1.0, rel=0.15)
+    low, high = model.predict_interval(x)
+    assert np.mean((low <= y) & (y <= high)) > 0.9
+
+
+def test_a_small_model_has_the_noise_of_its_own_errors() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(800, 5))
+    y = 3 * np.sin(2 * x[:, 0]) + 2 * x[:, 1] * x[:, 2] + 0.5 * rng.normal(size=800)
+    model = sn.SlabRegressor(epochs=100, random_state=0).fit(x[:400], y[:400])
+    small = model.sparsify(rule="budget", weights=8, data=(x[:400], y[:400]))
+    low, high = small.predict_interval(x[400:])
+    assert np.mean((low <= y[400:]) & (y[400:] <= high)) > 0.88
+    assert small.noise_std_ > model.noise_std_
+
+
+def test_a_saved_estimator_goes_on_as_the_one_it_was(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 3))
+    y = x[:, 0] + 0.1 * rng.normal(size=200)
+    options = {"standardize": False, "lr": 0.001, "psi": 0.2, "epochs": 5, "random_state": 1, "batch_size": 32}
+    model = sn.SlabRegressor(**options).fit(x, y)
+    save_estimator(model, tmp_path / "m.slab")
+    loaded = load_estimator(tmp_path / "m.slab")
+    assert {name: getattr(loaded, name) for name in options} == options
+    model.partial_fit(x, y)
+    loaded.partial_fit(x, y)
+    np.testing.assert_allclose(loaded.predict(x), model.predict(x), rtol=1e-6)
+
+
+def test_bad_parameters_of_tables() -> None:
+    pd = pytest.importorskip("pandas")
+    x, y = np.arange(40.0).reshape(20, 2), np.arange(20.0)
+    for size in (0, -3, 2.5):
+        with pytest.raises(sn.ArgumentError, match="batch_size must be a whole number of at least 1"):
+            sn.SlabRegressor(batch_size=size, epochs=1).fit(x, y)
+    with pytest.raises(sn.ArgumentError, match="columns have different names, got a twice"):
+        sn.SlabRegressor(epochs=1).fit(pd.DataFrame(x, columns=["a", "a"]), y)
+    model = sn.SlabRegressor(hidden=np.int64(3), epochs=1).fit(x, y)
+    with pytest.raises(sn.ArgumentError, match=r"data must be a pair \(X, y\)"):
+        model.sparsify(data=x)
+    classes = sn.SlabClassifier(hidden=(), epochs=1).fit(x, y > 9)
+    with pytest.raises(sn.ArgumentError, match="classes must be those of the first call"):
+        classes.partial_fit(x, y > 9, classes=[0, 1, 2])

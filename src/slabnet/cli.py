@@ -234,7 +234,7 @@ def predict(
     data: Annotated[str, typer.Argument(help=DATA_HELP)],
     out: Annotated[Path | None, typer.Option(help="Where to write the predictions as CSV.")] = None,
     draws: Annotated[int | None, typer.Option(help="Networks to draw and average; 10, or 100 for a table.")] = None,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draws; for a table, that of the fit.")] = None,
     json: Json = False,
 ) -> None:
     is_table = _check_data("predict", data)
@@ -252,7 +252,7 @@ def predict(
         return
     from slabnet.workflow import predict_named
 
-    found = predict_named(model, data, draws or 10, seed, out)
+    found = predict_named(model, data, draws or 10, seed or 0, out)
     if json:
         print(json_module.dumps(found))
         return

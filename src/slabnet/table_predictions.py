@@ -12,7 +12,7 @@ from typing import Any
 
 from slabnet.checks import FileError, one_line, printable, refuse
 from slabnet.data.reading import ROWS, read_chunks
-from slabnet.data.tabular import Preprocessing, Report, as_label, as_numbers, is_missing
+from slabnet.data.tabular import Preprocessing, Report, as_label, is_missing, number_of
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.files import safe_text, writing
@@ -54,7 +54,8 @@ def predict_table(
         if not total:
             raise FileError(f"predict: {data} must hold rows, got column names only")
     found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": about.get("task"), "target": target}
-    return found | tally.result(estimator) | {"notes": met.lines()}
+    odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
+    return found | tally.result(estimator) | {"notes": met.lines() + ([odd] if tally.strange else [])}
 
 
 def head(model: SlabEstimator) -> list[str]:
@@ -110,7 +111,7 @@ class _Tally:
     """What can be said over all rows, added up chunk by chunk."""
 
     def __init__(self) -> None:
-        self.decided = self.known = self.good = self.inside = 0
+        self.decided = self.known = self.good = self.inside = self.strange = 0
         self.squares = 0.0
 
     def add(self, answers: list[list[Any]], known: list[Any] | None) -> None:
@@ -126,7 +127,12 @@ class _Tally:
             if not number:
                 self.good += as_label(value) == str(row[1])
                 continue
-            wanted = float(as_numbers([value], "target", "predict")[0])
+            found = number_of(value)
+            if found is None or math.isinf(found):
+                self.known -= 1
+                self.strange += 1
+                continue
+            wanted = found
             self.squares += (wanted - row[1]) ** 2
             self.inside += row[3] <= wanted <= row[4]
 

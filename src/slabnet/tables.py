@@ -18,7 +18,16 @@ from slabnet.checks import FileError, check_number, one_line, refuse
 from slabnet.config import Recipe
 from slabnet.data.holdout import split_rows
 from slabnet.data.reading import Chunk, read_all
-from slabnet.data.tabular import Preprocessing, Task, as_label, as_numbers, guess_task, is_missing
+from slabnet.data.tabular import (
+    Preprocessing,
+    Task,
+    as_label,
+    as_numbers,
+    check_answers,
+    guess_task,
+    is_missing,
+    number_of,
+)
 from slabnet.distributed import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
@@ -86,20 +95,24 @@ def table_finished(out: Path, job: TableJob) -> bool:
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
     """Fit a table, write the model, and say how good it is on rows kept aside."""
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
-    table, target, said = _read(job)
+    table, target, numbers_of, said = _read(job)
     task = job.task or guess_task(target, job.target)
     if job.task is None:
         said.append(f"Task: {task}, guessed from {one_line(job.target)} (--task says otherwise).")
-    y = _response(target, task, job.target)
+    y = _response(target, task, job.target, numbers_of)
     train, test = split_rows(y, task == "classification", job.test_size, job.seed)
+    if len(train) < FEWEST_ROWS - 1:
+        refuse("fit", "--test-size", "a share that leaves rows to fit", job.test_size)
     prepared = Preprocessing.learn(
-        {name: [values[i] for i in train] for name, values in table.items()}, job.categorical
+        {name: [values[i] for i in train] for name, values in table.items()},
+        job.categorical,
+        numbers=[numbers_of[i] for i in train],
     )
     if not prepared.columns:
         refuse(
             "fit", "DATA", "a table with columns besides the target", f"{job.data}, where there is nothing else to use"
         )
-    x, met = prepared.apply(table, "fit")
+    x, met = prepared.apply(table, "fit", numbers=numbers_of)
     said += met.lines()
     constant = [prepared.inputs[i] for i in constant_columns(x[train])]
     if constant:
@@ -149,7 +162,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
     lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {numbers['method']}."]
     test = numbers.get("test")
     if test is None:
-        lines.append("No rows were kept aside (--test-size 0), so how good it is on new rows is not known.")
+        lines.append("No rows were kept aside (--test-size), so how good it is on new rows is not known.")
     elif numbers["task"] == "classification":
         low, high = test["accuracy_interval"]
         lines.append(
@@ -159,10 +172,11 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
         right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
         lines.append(f"Decided at {DOUBT}: {test['decided']} of {numbers['test_rows']}{right}; the rest is in doubt.")
     else:
-        low, high = test["rmse_interval"]
+        known = test["rmse_interval"]
+        within = "one row says little" if known is None else f"95% interval {known[0]:.4g} to {known[1]:.4g}"
         lines.append(
-            f"RMSE on {numbers['test_rows']} rows kept aside: {test['rmse']:.4g} (95% interval {low:.4g} to "
-            f"{high:.4g}); always saying the mean: {test['baseline']:.4g}."
+            f"RMSE on {numbers['test_rows']} rows kept aside: {test['rmse']:.4g} ({within}); "
+            f"always saying the mean: {test['baseline']:.4g}."
         )
         lines.append(
             f"95% intervals held {test['coverage']:.3f} of them, and are {test['interval_width']:.4g} wide on average."
@@ -190,8 +204,8 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
     return lines
 
 
-def _read(job: TableJob) -> tuple[Chunk, list[Any], list[str]]:
-    """Columns and target, without the rows that have none."""
+def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
+    """Columns and target, without the rows that have none; the number that each row has in the file; what to say."""
     table = read_all(job.data, "fit")
     for name in job.drop:
         if table.pop(name, None) is None:
@@ -212,12 +226,14 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[str]]:
     empty = [name for name, values in table.items() if all(map(is_missing, values))]
     if empty:
         said.append(f"Columns without any value, left out: {', '.join(map(one_line, empty[:SHOWN]))}.")
-    return table, target, said
+        table = {name: values for name, values in table.items() if name not in empty}
+    return table, target, [i + 1 for i in keep], said
 
 
-def _response(target: list[Any], task: Task, name: str) -> Labels:
+def _response(target: list[Any], task: Task, name: str, rows: list[int]) -> Labels:
+    check_answers(target, name, "fit")
     if task == "regression":
-        numbers = as_numbers(target, name, "fit")
+        numbers = as_numbers(target, name, "fit", numbers=rows)
         largest = float(np.abs(numbers).max())
         if largest > LARGEST_TARGET:
             refuse("fit", f"column {one_line(name)}", f"numbers up to {LARGEST_TARGET:g} in size", f"{largest:g}")
@@ -226,6 +242,9 @@ def _response(target: list[Any], task: Task, name: str) -> Labels:
     classes = np.unique(labels)
     if len(classes) < 2:
         refuse("fit", "--target", "a column of at least two classes", f"{one_line(name)}, always {classes[0]}")
+    if len(classes) > len(labels) / 2 and any(number_of(value) is None for value in target):
+        came = f"{one_line(name)} with {len(classes)} different texts, as {one_line(repr(str(labels[0])), 40)}"
+        refuse("fit", "--target", "a column of numbers, or of classes that come again", came)
     if len(classes) > len(labels) / 2:
         refuse("fit", "--task", f"regression for {one_line(name)}", f"classification with {len(classes)} classes")
     return labels
@@ -285,8 +304,10 @@ def wilson(right: int, n: int, z: float = 1.96) -> list[float]:
     return [(centre - half) / (1 + add), (centre + half) / (1 + add)]
 
 
-def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float]:
+def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float] | None:
     """The interval of a root mean square, from the spread of the squares (their mean is nearly normal)."""
-    half = z * float(squares.std(ddof=1)) / math.sqrt(len(squares)) if len(squares) > 1 else math.inf
+    if len(squares) < 2:
+        return None
+    half = z * float(squares.std(ddof=1)) / math.sqrt(len(squares))
     mean = float(squares.mean())
     return [math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)]

@@ -6,6 +6,8 @@ A chunk is a dictionary of columns: lists of text as a CSV file has it, or of Py
 from __future__ import annotations
 
 import csv
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,10 +64,14 @@ def read_all(path: str | Path, where: str = "table") -> Chunk:
 def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline(LONGEST_LINE)
-            separator = max(SEPARATORS, key=first.count) if any(s in first for s in SEPARATORS) else ","
-            file.seek(0)
-            reader = csv.reader(_lines(file, f"{where}: {path}"), delimiter=separator, strict=True)
+            lines, blank = _lines(file, f"{where}: {path}"), 0
+            first = next(lines, "")
+            while first and not first.strip():
+                first, blank = next(lines, ""), blank + 1
+            named = re.fullmatch(r"sep=(.)\s*", first)  # what some spreadsheets write first
+            separator = named[1] if named else _separator(first)
+            rest = lines if named else itertools.chain([first], lines)
+            reader = csv.reader(rest, delimiter=separator, strict=True)
             header = next((row for row in reader if row), None)
             if header is None:
                 raise FileError(f"{where}: {path} must hold a table, got an empty file")
@@ -76,7 +82,7 @@ def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
                 if not row:
                     continue
                 if len(row) != len(names):
-                    said = f"{len(row)} in line {reader.line_num}"
+                    said = f"{len(row)} in line {reader.line_num + blank + (named is not None)}"
                     raise FileError(f"{where}: {path} must have {len(names)} values in every row, got {said}")
                 kept.append(row)
                 if len(kept) == rows:
@@ -90,6 +96,12 @@ def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
         raise FileError(f"{where}: {path} must be a CSV file, got: {one_line(str(error))}") from None
     except OSError as error:
         refuse(where, "DATA", "a readable file", f"{path} ({error.strerror})")
+
+
+def _separator(line: str) -> str:
+    """The separator that a header uses most, outside of quotes."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    return max(SEPARATORS, key=bare.count) if any(s in bare for s in SEPARATORS) else ","
 
 
 def _lines(file: TextIO, where: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ import datetime
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Self
@@ -24,6 +25,7 @@ from slabnet.data.reading import Chunk
 Array = NDArray[np.float64]
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MISSING = "(missing)"
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
 MOST_LEVELS = 50
 FEW_CLASSES = 10  # whole numbers with at most so many values are taken for classes
 LARGEST = 1e300  # sums of larger numbers are infinite
@@ -31,6 +33,14 @@ MOSTLY = 0.5  # a column with more numbers than this is one of numbers, and text
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
 )
+_MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_SPOKEN = re.compile(  # 01-Jan-2024, January 5, 2024, Mon 01/02/2024 10:00 PM, 2024-01
+    rf"\d{{1,2}}[-/. ]{_MONTH}[-/., ]+\d{{2,4}}\b.*|{_MONTH} \d{{1,2}},? \d{{4}}\b.*|(19|20)\d\d-(0[1-9]|1[0-2])|"
+    r"(mon|tue|wed|thu|fri|sat|sun)[a-z]*,? \d.*",
+    re.IGNORECASE,
+)
+_WHOLE = re.compile(r"[+-]?\d+\.0+")
+_COMMA = re.compile(r"[+-]?\d+,\d+")
 Kind = Literal["number", "category"]
 Task = Literal["classification", "regression"]
 
@@ -93,12 +103,17 @@ class Preprocessing:
     columns: tuple[Column, ...]
 
     @classmethod
-    def learn(cls, table: Chunk, categorical: tuple[str, ...] = (), where: str = "fit") -> Self:
-        """Look at the columns of a training table; `categorical` names columns of numbers that are labels."""
+    def learn(
+        cls, table: Chunk, categorical: tuple[str, ...] = (), where: str = "fit", numbers: Sequence[int] | None = None
+    ) -> Self:
+        """Look at the columns of a training table; `categorical` names columns of numbers that are labels.
+
+        numbers: of the rows in their file, for errors.
+        """
         for name in categorical:
             if name not in table:
                 refuse(where, "--categorical", f"one of the columns {_some(tuple(table))}", name)
-        columns = [_learn(name, values, name in categorical, where) for name, values in table.items()]
+        columns = [_learn(name, values, name in categorical, where, numbers) for name, values in table.items()]
         return cls(tuple(column for column in columns if column is not None))
 
     @property
@@ -106,8 +121,10 @@ class Preprocessing:
         """The names of the inputs of the network, in order."""
         return [name for column in self.columns for name in column.inputs]
 
-    def apply(self, table: Chunk, where: str = "predict", first_row: int = 1) -> tuple[Array, Report]:
-        """(rows, inputs) as numbers, and what was met; `first_row` is the number of the first row, for errors."""
+    def apply(
+        self, table: Chunk, where: str = "predict", first_row: int = 1, numbers: Sequence[int] | None = None
+    ) -> tuple[Array, Report]:
+        """(rows, inputs) as numbers, and what was met; `first_row` or `numbers` say which rows these are."""
         absent = tuple(column.name for column in self.columns if column.name not in table)
         if len(absent) == len(self.columns):
             refuse(
@@ -119,13 +136,14 @@ class Preprocessing:
         known = {column.name for column in self.columns}
         report = Report(absent=absent, ignored=tuple(name for name in table if name not in known))
         rows = len(next(iter(table.values()), []))
-        parts = [self._part(column, table, rows, report, where, first_row) for column in self.columns]
+        said = range(first_row, first_row + rows) if numbers is None else numbers
+        parts = [self._part(column, table, rows, report, where, said) for column in self.columns]
         return np.hstack(parts) if parts else np.zeros((rows, 0)), report
 
-    def _part(self, column: Column, table: Chunk, rows: int, report: Report, where: str, first_row: int) -> Array:
+    def _part(self, column: Column, table: Chunk, rows: int, report: Report, where: str, said: Sequence[int]) -> Array:
         values = table.get(column.name, [None] * rows)
         if column.kind == "number":
-            numbers = as_numbers(values, column.name, where, first_row)
+            numbers = as_numbers(values, column.name, where, said)
             gone = np.isnan(numbers)
             if gone.any():
                 report.missing[column.name] += int(gone.sum())
@@ -165,18 +183,17 @@ class Preprocessing:
         return cls(columns)
 
 
-def as_numbers(values: list[Any], name: str, where: str, first_row: int = 1) -> Array:
-    """A column as numbers, NaN where missing; text in it is refused, with its row."""
+def as_numbers(values: list[Any], name: str, where: str, numbers: Sequence[int] | None = None) -> Array:
+    """A column as numbers, NaN where missing; text in it is refused, with its row (`numbers`: what each is called)."""
+    called = range(1, len(values) + 1) if numbers is None else numbers
     out = np.empty(len(values))
     for row, value in enumerate(values):
         number = number_of(value)
         if number is None:
-            refuse(
-                where, f"column {one_line(name)}", "numbers", f"{one_line(repr(value), 40)} in row {first_row + row}"
-            )
+            refuse(where, f"column {one_line(name)}", "numbers", f"{one_line(repr(value), 40)} in row {called[row]}")
         if abs(number) > LARGEST:
             allowed = f"finite numbers up to {LARGEST:g} in size"
-            refuse(where, f"column {one_line(name)}", allowed, f"{one_line(value)} in row {first_row + row}")
+            refuse(where, f"column {one_line(name)}", allowed, f"{one_line(value)} in row {called[row]}")
         out[row] = number
     return out
 
@@ -211,7 +228,8 @@ def as_label(value: Any) -> str:
     """A cell as the name of a level or class."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value).strip()
+    text = str(value).strip()
+    return text.partition(".")[0] if _WHOLE.fullmatch(text) else text  # 1.0 where a gap made floats of whole numbers
 
 
 def guess_task(values: list[Any], name: str, where: str = "fit") -> Task:
@@ -227,23 +245,42 @@ def guess_task(values: list[Any], name: str, where: str = "fit") -> Task:
     return "classification" if whole and len(distinct) <= FEW_CLASSES else "regression"
 
 
-def _learn(name: str, values: list[Any], as_levels: bool, where: str) -> Column | None:
+def check_answers(values: list[Any], name: str, where: str) -> None:
+    """Refuse a target that is dates, or numbers with a comma in them."""
+    present = [value for value in values if not is_missing(value)]
+    if any(isinstance(value, _TIMES) for value in present):
+        _refuse_date(name, present[0], where)
+    _check_texts(name, present, where)
+
+
+def _check_texts(name: str, present: list[Any], where: str) -> None:
+    """Refuse text that stands for something else, if most of a column is such."""
+    texts = [value.strip() for value in present if isinstance(value, str)]
+    if sum(bool(_DATE.fullmatch(text) or _SPOKEN.fullmatch(text)) for text in texts) > MOSTLY * len(present):
+        _refuse_date(name, texts[0], where)
+    if sum(_COMMA.fullmatch(text) is not None for text in texts) > MOSTLY * len(present):
+        said = f"decimal commas, as {one_line(texts[0])}"
+        refuse(where, f"column {one_line(name)}", "numbers with a point, or a category (--categorical)", said)
+
+
+def _learn(
+    name: str, values: list[Any], as_levels: bool, where: str, rows: Sequence[int] | None = None
+) -> Column | None:
     present = [value for value in values if not is_missing(value)]
     gone = len(present) < len(values)
     if not present:
         return None  # nothing to learn from
-    if any(isinstance(value, (datetime.date, datetime.time, datetime.timedelta)) for value in present):
+    if any(isinstance(value, _TIMES) for value in present):
         _refuse_date(name, present[0], where)
     if not as_levels and not all(isinstance(value, bool) for value in present):
         numbers = [number_of(value) for value in present]
         good = [number for number in numbers if number is not None]
         if len(good) > MOSTLY * len(present):
-            column = as_numbers(values, name, where)
+            column = as_numbers(values, name, where, rows)
             return Column(name, "number", fill=float(np.nanmedian(column)), missing=gone)
-        texts = [value for value in present if isinstance(value, str)]
-        if sum(_DATE.fullmatch(text.strip()) is not None for text in texts) > MOSTLY * len(present):
-            _refuse_date(name, texts[0], where)
-    levels = sorted({as_label(value) for value in present})
+        _check_texts(name, present, where)
+    levels = sorted({as_label(value) for value in present} - {MISSING})
+    gone = gone or any(value == MISSING for value in present)  # said in words
     if len(levels) > MOST_LEVELS or (len(levels) > FEW_CLASSES and len(levels) > MOSTLY * len(present)):
         allowed = f"numbers or a category of at most {MOST_LEVELS} levels that come again; leave it out with --drop"
         refuse(

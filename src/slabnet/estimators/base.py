@@ -122,6 +122,10 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """What some rows say before all of them are fitted; None where nothing is asked of them."""
         return None
 
+    def _tried_on(self, x: Array, y: Any) -> Trial | None:
+        """What the trial says once rows that come now, and were not fitted yet, have been looked at too."""
+        return self.trial_
+
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with new rows: the first call is a whole fit, later ones pass once over the rows they are given.
 
@@ -140,6 +144,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         seen = self.n_samples_seen_ + len(table)
         config = self._training(len(table)).model_copy(update={"epochs": 1, "ramp_epochs": 0, "schedule": "constant"})
         values, size = self._scale_x(table), config.batch_size
+        self.trial_ = self._tried_on(values, target)
         parts = Rows([(values[i : i + size], target[i : i + size]) for i in range(0, len(values), size)])
         more = fit(self.network_, parts, config, n=seen, progress=self._show())
         self.history_ = replace(more, epochs=(*self.history_.epochs, *more.epochs))
@@ -155,9 +160,9 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         likelihood, outputs = self._response()
         hidden = defaults_for(n, p).hidden if self.hidden is None else self.hidden
-        if not isinstance(hidden, (int, tuple, list)):
+        if not isinstance(hidden, (int, np.integer, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
-        widths = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+        widths = (int(hidden),) if isinstance(hidden, (int, np.integer)) else tuple(hidden)
         psi = psi_for(p, len(widths) + 1) if self.psi is None else self.psi
         net = mlp(
             (p, *widths, outputs),
@@ -183,7 +188,9 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             settings.pop("ramp_epochs")  # half of them, as ever
         settings |= {"seed": self._seed} | given | {"dtype": "float32"}
         rows = n if "validation_fraction" not in given else n - max(1, round(n * given["validation_fraction"]))
-        return TrainConfig(**settings | {"batch_size": max(1, min(settings["batch_size"], rows))})
+        size = settings["batch_size"]
+        fits = check_whole(type(self).__name__, "batch_size", size, at_least=1) <= max(1, rows)
+        return TrainConfig(**settings | {"batch_size": int(size) if fits else max(1, rows)})
 
     def _finish(self, table: Array, seen: int) -> Self:
         self.n_samples_seen_ = seen
@@ -194,10 +201,12 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_effects_ = self._effects(rows)
         return self
 
-    def _keep_noise(self, net: Network) -> None:
-        """The noise of rows that were not fitted, in place of that of residuals."""
+    def _keep_noise(self, net: Network, lower: bool = True) -> None:
+        """The noise of rows that were not fitted, in place of that of residuals, or (`lower` False) the larger one."""
         if self.trial_ is not None and isinstance(net.likelihood, Gaussian):
-            net.likelihood.set_noise(self.trial_.phi, self.trial_.rows)
+            residual = [0.0 if lower else float(phi) for phi in net.likelihood.expected_phi.reshape(-1)]
+            phi = [max(pair) for pair in zip(self.trial_.phi, residual, strict=True)]
+            net.likelihood.set_noise(phi, self.trial_.rows)
 
     def _show(self) -> Show:
         return "lines" if self.verbose else "off"
@@ -222,6 +231,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             `weights`, or the share `density`, of largest probability) or "most probable". Where no input would reach
             an output, the most probable path is added.
         data: (X, y) on which the chosen weights are trained further, for `epochs` (by default a quarter of the rule's).
+            Without it weights and noise stay those of the whole network: give it where the rule takes much away.
         """
         check_is_fitted(self)
         check_choice("sparsify", "rule", rule, RULES)
@@ -236,12 +246,14 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         else:
             chosen = median_model(net, threshold, infeasible="path")
         small = copy.copy(self)
+        if data is not None and (not isinstance(data, (tuple, list)) or len(data) != 2):
+            refuse("sparsify", "data", "a pair (X, y)", type(data).__name__)
         if data is not None:
             table, target = small._read(*data, reset=False)
             config = self._training(len(table))
             config = config.model_copy(update={"epochs": epochs or max(1, config.epochs_for(len(table)) // 4)})
             fit(net, (self._scale_x(table), target), config, fixed=chosen, progress=self._show())
-            self._keep_noise(net)
+            self._keep_noise(net, lower=False)
             net = net.cpu().double().eval()
         small._take(net, describe(net, chosen.masks, chosen.rule, chosen.threshold))
         if data is not None:

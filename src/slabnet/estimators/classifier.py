@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from slabnet.checks import check_number, one_line, refuse
 from slabnet.estimators.base import SlabEstimator, _dense
-from slabnet.estimators.scaling import Array
+from slabnet.estimators.scaling import Array, check_names
 from slabnet.records import Prediction
 
 
@@ -36,6 +36,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one label a row (requires y to be passed, but the target y is None)",
                 None,
             )
+        check_names(type(self).__name__, X)
         options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
         table, labels = validate_data(self, X, y, **options)
         check_classification_targets(labels)
@@ -45,6 +46,8 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
             self.classes_ = np.unique(labels) if classes is None else np.unique(classes)
             if len(self.classes_) < 2:
                 refuse(type(self).__name__, "y", "labels of at least 2 classes", f"one class, {self.classes_[0]!r}")
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            refuse("partial_fit", "classes", "those of the first call", one_line(np.unique(classes).tolist()))
         places = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = np.flatnonzero(self.classes_[places] != labels)
         if len(unknown):

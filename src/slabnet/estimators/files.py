@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.classifier import SlabClassifier
 from slabnet.estimators.regressor import SlabRegressor
 from slabnet.estimators.scaling import Scaling
+from slabnet.estimators.trial import Trial
 from slabnet.networks import Network
 from slabnet.records import Epoch, History
 from slabnet.store import load, load_selection, read_header, save
 
 MOST_DRAWS = 10**6
 MOST_BYTES = 2**20  # that labels may take for being stored wider than the longest of them
+PARAMS = ("psi", "sigma_beta", "epochs", "batch_size", "lr", "omega_lr", "standardize", "random_state", "verbose")
 KINDS: dict[str, type[SlabEstimator]] = {"classifier": SlabClassifier, "regressor": SlabRegressor}
 
 
@@ -42,7 +45,10 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         "scaling_x": model.scaling_x_.to_dict(),
         "feature_effects": model.feature_effects_.tolist(),
         "named": names is not None,
+        "params": {name: value for name in PARAMS if _is_plain(value := getattr(model, name))},
     }
+    if model.trial_ is not None:
+        kept["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
     if isinstance(model, SlabClassifier):
         kept |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
     elif isinstance(model, SlabRegressor):
@@ -82,6 +88,8 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
         if type(kept[name]) is not int or not 0 <= kept[name] <= most:
             raise ValueError(f"{name} {one_line(kept[name])}")
     options = {"method": net.method.name, "activation": net.spec["activation"], "draws": kept["draws"]}
+    said = kept.get("params", {})  # files of earlier versions have none
+    options |= {name: said[name] for name in PARAMS if name in said and _is_plain(said[name])}
     model = KINDS[kept["kind"]](hidden, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
     model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
@@ -97,7 +105,7 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
         raise ValueError("a history that holds other things than numbers")
     last = Epoch(**about["history"] | {"seconds": 0.0})
     model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
-    model.n_iter_, model.trial_ = last.epoch, None  # the noise is in the network
+    model.n_iter_, model.trial_ = last.epoch, _trial(kept.get("trial"), net)
     if isinstance(model, SlabClassifier):
         model.classes_ = _classes(kept["classes"], kept["classes_type"])
         if model._response()[1] != net.outputs:
@@ -105,6 +113,23 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     elif isinstance(model, SlabRegressor):
         model.scaling_y_, model._flat = Scaling.from_dict(kept["scaling_y"]), bool(kept["flat"])
     return model
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is one that a file can hold: None, a number, a word, or some of them."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(part, (int, float)) for part in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _trial(kept: Any, net: Network) -> Trial | None:
+    """What the trial had found; where a file does not say, the noise in the network is all there is."""
+    if kept is None:
+        return None
+    weight, phi, rows = kept
+    if len(phi) != net.outputs or not all(0 < float(value) < math.inf for value in (weight, rows, *phi)):
+        raise ValueError(f"a trial of {one_line(kept)}")
+    return Trial(float(weight), tuple(float(value) for value in phi), int(rows), {})
 
 
 def _classes(labels: list[Any], kind: str) -> Any:

@@ -12,9 +12,10 @@ from sklearn.utils.validation import validate_data
 from slabnet.checks import check_number, refuse
 from slabnet.config import TrainConfig
 from slabnet.estimators.base import SlabEstimator, _dense
-from slabnet.estimators.scaling import Array, Scaling
-from slabnet.estimators.trial import KL_WEIGHTS, Trial, try_out, worth_trying
+from slabnet.estimators.scaling import Array, Scaling, check_names
+from slabnet.estimators.trial import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
 from slabnet.metrics import negative_log_likelihood
+from slabnet.predict import predict as predict_network
 from slabnet.records import Prediction
 
 
@@ -50,6 +51,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one number a row (requires y to be passed, but the target y is None)",
                 None,
             )
+        check_names(type(self).__name__, X)
         options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
         table, target = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
         target = np.asarray(target, dtype=np.float64)
@@ -72,6 +74,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         if not deep or weights == (1.0,) or not worth_trying(*x.shape):
             return None
         return try_out(self.network_, x, y, config, weights, self.draws, self._seed)
+
+    def _tried_on(self, x: Array, y: Array) -> Trial | None:
+        if self.trial_ is None:
+            return None
+        some = slice(0, MOST_ASIDE)
+        samples = predict_network(self.network_, x[some], self.draws, seed=self._seed, keep_draws=True).samples
+        assert samples is not None
+        return self.trial_.with_rows(noise_around(samples.numpy(), y[some]), len(y[some]))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean response of each row; with `return_std` also the standard deviation of a new observation."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,16 @@ class Trial:
     phi: tuple[float, ...]
     rows: int
     log_densities: dict[float, float]
+
+    def with_rows(self, phi: Array, rows: int) -> Trial:
+        """The noise over the rows so far and more of them, which say `phi`.
+
+        >>> Trial(1.0, (1.0,), 10, {}).with_rows(np.array([4.0]), 20).phi
+        (3.0,)
+        """
+        all_rows = self.rows + rows
+        mean = [(self.rows * old + rows * float(new)) / all_rows for old, new in zip(self.phi, phi, strict=True)]
+        return replace(self, phi=tuple(mean), rows=all_rows)
 
 
 def worth_trying(n: int, p: int) -> bool:

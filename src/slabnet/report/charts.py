@@ -84,19 +84,23 @@ def importance_chart(rows: Sequence[Mapping[str, Any]], before: float | None, ef
         name = Markup('<text class="name" x="{:.1f}" y="{:.1f}">{}</text>')
         chart.parts.append(str(bar.format("s0" if row["selected"] else "s7", *place_of)))
         chart.parts.append(str(name.format(chart.px(0) + 1, top + 12, _cut(row["input"]))))
+        if effects:
+            size = Markup('<text class="name" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>')
+            chart.parts.append(str(size.format(chart.px(1) - 1, top + 12, f"moves it by {number(row['effect'])}")))
     if before is not None:
         chart.rule(x=before, kind="rule dashed")
     left_out = (
         f" The first {SHOWN_INPUTS} of {len(rows)} are drawn; the table has all." if len(rows) > len(shown) else ""
     )
     yardstick = "; the dashed line is what the prior alone would give" if before is not None else ""
+    much = " On the right, how far the answer moves per standard deviation of the input." if effects else ""
     lines = []
     for row in rows:
         effect = [number(row["effect"])] if effects else []
         lines.append([row["input"], percent(row["share"]), *effect, "yes" if row["selected"] else "no"])
     return Figure(
         "Which inputs matter",
-        f"A bar is how often a path leads from the input to an output, over drawn models{yardstick}.{left_out}",
+        f"A bar is how often a path leads from the input to an output, over drawn models{yardstick}.{much}{left_out}",
         chart.render("Share of drawn models that use each input"),
         ["input", "share of drawn models", *(["mean effect"] if effects else []), "in the chosen model"],
         lines,

@@ -86,7 +86,7 @@ def network_picture(
     units = [sorted(set(column)) for column in columns]
     height = float(min(900, max(240, 14 * max(len(u) for u in units) + 20)))
     longest = max((len(_cut(text, LETTERS)) for text in names.values()), default=0)
-    side = 16.0 + 5.6 * longest  # the labels stand beside the units
+    side = 18.0 + 6.8 * longest  # the labels stand beside the units
     width = 260.0 + 2 * side
     strongest = max(abs(mu) for *_, mu, _ in edges) or 1.0
 
