@@ -28,10 +28,10 @@ compiled pass uses them. The layers and weights that a header declares are count
 refused. A compact network lists what is left of each layer: a layer of it may span at most 2^27 entries. A checkpoint must
 fit the run that takes it up in every shape, type and count, or the run is left as it was.
 
-IDX files (plain or gzipped) are read with bounds on what they may declare. TOML files may be 1 MB long; one that is no TOML,
+IDX files (plain or gzipped) may declare 2^26 bytes. TOML files may be 1 MB long; one that is no TOML,
 or has settings that are none, is a wrong call: one line and exit code 2. Of a Parquet file a text is held once, no cell may
-be longer than 131 072 characters, and a table that is read into memory may have 20 million cells, or 64 for each byte of
-its file. What a bit flip changes inside the numbers of these files cannot be seen: they carry no checksum of ours. The same
+be longer than 131 072 characters, and a table that is read into memory may have 5 million cells, or 16 for each byte of
+its file; columns come some rows at a time. A line of a CSV file may have 2^24 characters, a header of a model file too. What a bit flip changes inside the numbers of these files cannot be seen: they carry no checksum of ours. The same
 holds for CSV. The fingerprint by which a checkpoint knows its data covers all rows of arrays; of a stream of batches, and of
 arrays that stay in their files, it has only the number of rows.
 
