@@ -101,6 +101,8 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         name = about["data"]
     split: Split | None = None
     own = None
+    if name in DATA_SETS and "table" in about:
+        refuse("report", "--data", "a table with the columns that were fitted", name)
     if name is not None and "table" in about:
         own, said = _table_rows(about, Path(name))
         notes += said

@@ -126,7 +126,7 @@ class Chart:
         grid.append(
             f'<text class="axis" x="{(LEFT + right) / 2:.1f}" y="{self.height - 6}" text-anchor="middle">'
             f"{escape(self.x.label)}</text>"
-            f'<text class="axis" transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle">'
+            f'<text class="axis" transform="translate(10 {middle:.1f}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.y.label)}</text>"
         )
         return svg(self.width, self.height, label, "".join(grid + self.parts))
