@@ -272,6 +272,27 @@ def test_torchrun_restarts_without_hands(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers_that_are_interrupted_are_one_line(number: signal.Signals, tmp_path: Path) -> None:
+    """The processes keep everything, one of them says so, and the fit goes on from there."""
+    words = [sys.executable, "-m", "slabnet", "fit", "digits", "--hidden", "20", "--workers", "2", "--out", "m.slab"]
+    long = subprocess.Popen(
+        [*words, "--epochs", "2000"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(tmp_path / "m.slab.checkpoints")
+    long.send_signal(number)
+    _, err = long.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("fit: epoch")]
+    assert len(said) == 1, err
+    assert f"stopped by {number.name}" in said[0]
+    assert "--resume" in said[0]
+    assert long.returncode == 128 + number
+    bad = subprocess.run([*words, "--epochs", "0"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
+
+
+@pytest.mark.cluster
 def test_two_agents_as_two_nodes(tmp_path: Path) -> None:
     script = tmp_path / "fit.py"
     script.write_text(SCRIPT)
