@@ -89,14 +89,16 @@ def page(record: dict[str, Any]) -> str:
             "",
             f"{what}.",
             "",
-            "| method | power | false discovery | found |",
-            "|---|---|---|---|",
+            "| method | draws | power | false discovery | found |",
+            "|---|---|---|---|---|",
         ]
         for method in METHODS:
             rows = [r for r in record["results"] if r["design"] == design and r["method"] == method]
             if rows:
                 both = [said(mean_and_error([r[key] for r in rows])) for key in ("power", "false_discovery")]
-                lines.append(f"| {method} | {both[0]} | {both[1]} | {np.mean([r['found'] for r in rows]):.1f} |")
+                lines.append(
+                    f"| {method} | {len(rows)} | {both[0]} | {both[1]} | {np.mean([r['found'] for r in rows]):.1f} |"
+                )
         lines.append("")
     return "\n".join([*lines, provenance(record), ""])
 

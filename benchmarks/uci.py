@@ -95,10 +95,10 @@ def page(record: dict[str, Any]) -> str:
         lines += [
             f"## {data}",
             "",
-            "| method | RMSE | log-likelihood | 95% intervals hold | weights kept |",
-            "|---|---|---|---|---|",
+            "| method | splits | RMSE | log-likelihood | 95% intervals hold | weights kept |",
+            "|---|---|---|---|---|---|",
         ]
-        lines.append(f"| MC-dropout, published | {rmse} | {likelihood} | | |")
+        lines.append(f"| MC-dropout, published | 20 | {rmse} | {likelihood} | | |")
         for method in (*OURS, *FORESTS):
             rows = [r for r in record["results"] if r["data"] == data and r["method"] == method]
             if not rows:
@@ -111,7 +111,7 @@ def page(record: dict[str, Any]) -> str:
             kept = "-" if columns["density"] is None else f"{columns['density'][0]:.1%}"
             name = NAMES.get(method, method)
             both = f"{said(columns['rmse'], digits)} | {said(columns['log_likelihood'])}"
-            lines.append(f"| {name} | {both} | {held} | {kept} |")
+            lines.append(f"| {name} | {len(rows)} | {both} | {held} | {kept} |")
         lines.append("")
     return "\n".join([*lines, provenance(record), ""])
 
