@@ -288,8 +288,12 @@ def test_workers_that_are_interrupted_are_one_line(number: signal.Signals, tmp_p
     assert "--resume" in said[0]
     assert long.returncode == 128 + number
     bad = subprocess.run([*words, "--epochs", "0"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert bad.returncode == 2
-    assert "Traceback" not in bad.stderr
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1), bad.stderr
+    (tmp_path / "t.csv").write_text("a,y\n" + "1,2\n3,4.5\n" * 9)
+    words[4:7] = ["t.csv", "--target", "z"]  # what only the processes themselves find out
+    bad = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1), bad.stderr
+    assert "--target must be one of the columns a, y, got z" in bad.stderr
 
 
 @pytest.mark.cluster

@@ -6,11 +6,12 @@ import json as json_module
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -22,9 +23,6 @@ from slabnet.methods import METHODS
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
 from slabnet.version import __version__
-
-if TYPE_CHECKING:
-    from slabnet.experiments.rows import Row
 
 app = typer.Typer(
     name="slabnet",
@@ -39,6 +37,7 @@ app.add_typer(commands)
 app.add_typer(report_commands)
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
+PATIENCE = 3.0  # seconds
 Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same result.")]
 
 
@@ -79,6 +78,8 @@ def demo(
         print(json_module.dumps(found.to_dict()))
         return
     trained, tested = len(found.split.train[1]), len(found.split.test[1])
+    from slabnet.experiments.rows import print_rows
+
     print_rows(f"digits: {trained} training and {tested} test images of 8 x 8 pixels", found.rows)
     total, chosen = found.chosen.total, found.chosen
     reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
@@ -179,19 +180,23 @@ def _stoppable(out: Path) -> Iterator[None]:
         kept = any(checkpoints_of(out).glob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if kept else "there is nothing to resume"
         said = str(stopped) or f"stopped by {signal.Signals(number).name}"
-        alone = os.environ.get("RANK", "0") == "0"  # of several processes one speaks
-        raise Stopped(f"slabnet: {said}; {then}" if alone else "", number) from None
+        raise Stopped(f"slabnet: {said}; {then}" if _speaks() else "", number) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _say_finished(out: Path, json: bool) -> None:
+    if not _speaks():
+        from slabnet.distributed import Followed
+
+        raise Followed
     said = f"{printable(str(out))} is finished: there is nothing to resume."
     print(json_module.dumps({"finished": True, "model": str(out)}) if json else said)
 
 
 def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: Recipe) -> None:
+    from slabnet.experiments.rows import print_rows
     from slabnet.workflow import fit_named, is_finished
 
     out, resume, every = kept
@@ -322,22 +327,6 @@ def methods(json: Json = False) -> None:
         print(f"{method.name:<15} {method.summary}\n{'':<15} {method.source}")
 
 
-def print_rows(title: str, rows: list[Row]) -> None:
-    """A table like the paper's Table 1."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for name in ("method", "gamma", "beta", "post-tr.", "R", "accuracy", "at 0.95", "decided", "density", "weights"):
-        table.add_column(name, justify="left" if name in ("method", "gamma", "beta") else "right")
-    for row in rows:
-        sure = "-" if row.accuracy_at_95 is None else f"{row.accuracy_at_95:.3f}"
-        post = "Y" if row.post_trained else "N"
-        numbers = [f"{row.accuracy:.3f}", sure, str(row.classified_at_95), f"{row.density_used:.4f}", str(row.weights)]
-        table.add_row(row.method, row.gamma, row.beta, post, str(row.draws), *numbers)
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
-
-
 def _check_data(where: str, data: str, option: str = "", value: str | None = "") -> bool:
     """Whether DATA is a table; refuse what is neither that nor a data set by name."""
     if data in DATA_SETS:
@@ -387,7 +376,14 @@ def run() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _speaks() -> bool:
+    """Whether this is the process, of several that fit together, that talks to the user."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _leave(message: str, code: int) -> NoReturn:
+    if message and not _speaks() and not message.startswith("distributed:"):
+        time.sleep(PATIENCE)  # the first one says the same, and ends this one
     if message:
         print(message, file=sys.stderr)
     sys.exit(code)

@@ -229,10 +229,10 @@ def launch(workers: int, words: Sequence[str]) -> None:
         raise Stopped("", int(stopped.sigval)) from None
     except ChildFailedError as failed:
         codes = [int(one.exitcode) for _, one in sorted(failed.failures.items())]
-        lost = next((code for code in codes if code < 0), None)
-        if lost is not None:
-            raise PeerLost(f"distributed: a process of this fit ended by signal {-lost}; go on with --resume") from None
-        raise Failed(codes[0]) from None
+        said = [code for code in codes if code > 0]  # the others are told to stop when one has failed
+        if said:
+            raise Failed(said[0]) from None
+        raise PeerLost(f"distributed: a process of this fit ended by signal {-codes[0]}; go on with --resume") from None
 
 
 def leave() -> None:

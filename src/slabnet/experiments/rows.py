@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,3 +148,19 @@ def _row(
         density_active=1.0 if chosen is None else chosen.total.active,
         weights=prediction.used_weights,
     )
+
+
+def print_rows(title: str, rows: list[Row]) -> None:
+    """A table like the paper's Table 1."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in ("method", "gamma", "beta", "post-tr.", "R", "accuracy", "at 0.95", "decided", "density", "weights"):
+        table.add_column(name, justify="left" if name in ("method", "gamma", "beta") else "right")
+    for row in rows:
+        sure = "-" if row.accuracy_at_95 is None else f"{row.accuracy_at_95:.3f}"
+        post = "Y" if row.post_trained else "N"
+        numbers = [f"{row.accuracy:.3f}", sure, str(row.classified_at_95), f"{row.density_used:.4f}", str(row.weights)]
+        table.add_row(row.method, row.gamma, row.beta, post, str(row.draws), *numbers)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
