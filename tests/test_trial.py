@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import optimize, special, stats
@@ -108,7 +109,6 @@ def test_a_saved_estimator_goes_on_as_the_one_it_was(tmp_path: Path) -> None:
 
 
 def test_bad_parameters_of_tables() -> None:
-    pd = pytest.importorskip("pandas")
     x, y = np.arange(40.0).reshape(20, 2), np.arange(20.0)
     for size in (0, -3, 2.5):
         with pytest.raises(sn.ArgumentError, match="batch_size must be a whole number of at least 1"):

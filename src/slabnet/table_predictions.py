@@ -123,16 +123,14 @@ class _Tally:
         for row, value in zip(answers, known, strict=True):
             if is_missing(value):
                 continue
-            self.known += 1
-            if not number:
-                self.good += as_label(value) == str(row[1])
-                continue
-            found = number_of(value)
-            if found is None or math.isinf(found):
-                self.known -= 1
+            wanted = number_of(value) if number else None
+            if number and (wanted is None or math.isinf(wanted)):
                 self.strange += 1
                 continue
-            wanted = found
+            self.known += 1
+            if wanted is None:
+                self.good += as_label(value) == str(row[1])
+                continue
             self.squares += (wanted - row[1]) ** 2
             self.inside += row[3] <= wanted <= row[4]
 

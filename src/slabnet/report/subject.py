@@ -120,11 +120,12 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     elsewhere = _foreign(foreign, net)
     recipe = about.get("recipe")
-    kept = about.get("estimator") or {}
+    kept, job = about.get("estimator") or {}, about.get("job") or {}
+    trained = job or (recipe or {}).get("train", {})
     same = data is None or data == about.get("data")
     return Subject(
         net=net,
-        title=f"{(about.get('job') or {}).get('file') or about.get('data') or name or model.stem}",
+        title=f"{job.get('file') or about.get('data') or name or model.stem}",
         test=own if split is None else split.test,
         data=name,
         selection=None if header.get("rule") is None else load_selection(model, net),
@@ -139,7 +140,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         foreign=elsewhere,
         settings=recipe or about.get("config") or {"network": net.spec},
         categories=_categories(about.get("table")),
-        seed=about.get("seed", (recipe or about.get("job") or {}).get("train", about.get("job") or {}).get("seed")),
+        seed=about.get("seed", trained.get("seed")),
         command=about.get("command") or _command(about, model),
         fitted_with=header["version"],
         notes=notes,
