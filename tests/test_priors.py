@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise, product
+from typing import Literal
 
 import pytest
 import torch
 from scipy import integrate, stats
 
 import slabnet as sn
+from slabnet import kernels
 from slabnet.config import Beta, Prior
-from slabnet.kernels import next_seed
+from slabnet.kernels import next_seed, noise_like
 from slabnet.methods import ScaleMixture
 from slabnet.posteriors import Block, Gaussian, Posterior, SpikeSlab, draw_exact, draw_relaxed
 from slabnet.priors import layer_prior
@@ -227,3 +229,28 @@ def test_a_beta_hyperprior_counts_only_the_weights_it_is_for() -> None:
 def test_extreme_input_psi_is_finite() -> None:
     made = sn.mlp((3, 2), prior=Prior(input_psi=(1 - 1e-9, 1e-50, 0.5)))
     assert bool(torch.isfinite(sn.kl(made)))
+
+
+@pytest.mark.parametrize("passes", ["auto", "torch"])
+def test_the_mixture_in_one_pass_is_log_q_minus_log_p_at_the_draw(passes: Literal["auto", "torch"]) -> None:
+    """Against densities written out with torch.distributions, differentiated by autograd."""
+    slab = ScaleMixture(pi=0.3, variances=(0.002, 1.5))  # the narrow one first
+    made = layer(Gaussian, slab=slab).float()
+    blocks, seeds = made.blocks(), [torch.tensor(5), torch.tensor(6)]
+    parameters = [p for b in blocks for p in (b.mu, b.rho)]
+    with kernels.passes(passes):
+        found = made.prior.draw(blocks, seeds, 0.5, False, "sampled")
+        assert found is not None
+        values, kl = found
+        ours = torch.autograd.grad(kl + sum(v.sin().sum() for v in values), parameters)
+    total = torch.zeros(())
+    for block, seed, value in zip(blocks, seeds, values, strict=True):
+        sigma = torch.nn.functional.softplus(block.rho)
+        beta = block.mu + sigma * noise_like(block.mu, seed)[0]
+        torch.testing.assert_close(beta, value)
+        parts = torch.distributions.Normal(torch.zeros(2), torch.tensor(slab.variances).sqrt())
+        prior = torch.logsumexp(parts.log_prob(beta[..., None]) + torch.tensor([0.3, 0.7]).log(), -1)
+        total = total + (torch.distributions.Normal(block.mu, sigma).log_prob(beta) - prior).sum() + beta.sin().sum()
+    torch.testing.assert_close(kl + sum(v.sin().sum() for v in values), total, rtol=1e-4, atol=1e-4)
+    for one, other in zip(ours, torch.autograd.grad(total, parameters), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

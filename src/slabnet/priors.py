@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from slabnet.checks import refuse
 from slabnet.config import Beta, Prior
-from slabnet.kernels import draw_layer, local_linear, mixture_bump, slab_moments
+from slabnet.kernels import draw_layer, local_linear, mixture_bump, mixture_bump_at, slab_moments
 from slabnet.kernels.reference import slab_kl
 from slabnet.kernels.switch import Divergence, Parts
 from slabnet.kl import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
@@ -139,11 +139,24 @@ class LayerPrior(nn.Module):
 
     def draw(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
-    ) -> tuple[list[Tensor], Tensor]:
-        """A relaxed or straight-through draw of each block's weights, and the divergence in the same pass."""
+    ) -> tuple[list[Tensor], Tensor] | None:
+        """A relaxed or straight-through draw of each block, and the divergence in the same pass, where there is one."""
+        if not self.closed_form:
+            dense = all(block.omega is None for block in blocks)
+            return self._draw_mixture(blocks, seeds) if dense and kl == "sampled" else None
         parts, extra = self.parts(blocks)
         values, prices = draw_layer(parts, seeds, delta, hard, kl, [block.places for block in blocks])
         return values, _sum(extra, prices)
+
+    def _draw_mixture(self, blocks: Sequence[Block], seeds: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """A draw of dense weights, and log q - log p there: from the wide Gaussian in one pass, then the bump."""
+        log_share, log_scale, log_height, curvature = self._wide()
+        mu = blocks[0].mu
+        unused, scale = mu.new_zeros(()), mu.new_full((), log_scale)
+        parts: list[Parts] = [(b.mu, b.rho, None, unused, unused, scale) for b in blocks]
+        values, prices = draw_layer(parts, seeds, 1.0, False, "sampled", [block.places for block in blocks])
+        bumps = [mixture_bump_at(value, log_height, curvature) + log_share * value.numel() for value in values]
+        return values, _sum(None, prices) - _sum(None, bumps)
 
     def kl(self, blocks: Sequence[Block]) -> Tensor:
         """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
@@ -194,15 +207,19 @@ class LayerPrior(nn.Module):
 
     def _slab_kl_by_quadrature(self, block: Block) -> Tensor:
         """E log q - E log p over the slab: log p is its wide Gaussian, in closed form, plus a bump around zero."""
+        log_share, log_scale, log_height, curvature = self._wide()
+        bump = mixture_bump(block.mu, softplus(block.rho), log_height, curvature)
+        log_sigma = log_softplus(block.rho)
+        return kl_normal(block.mu, log_sigma, torch.full_like(log_sigma, log_scale)) - log_share - bump
+
+    def _wide(self) -> tuple[float, float, float, float]:
+        """The wide Gaussian of the mixture, as log share and log scale; and the bump, as log height and curvature."""
         assert isinstance(self.slab, ScaleMixture)
         (wide, narrow), shares = self.slab.variances, [self.slab.pi, 1 - self.slab.pi]
         if wide < narrow:
             wide, narrow, shares = narrow, wide, shares[::-1]
         log_height = math.log(shares[1] / shares[0]) + 0.5 * math.log(wide / narrow)
-        bump = mixture_bump(block.mu, softplus(block.rho), log_height, 1 / narrow - 1 / wide)
-        log_sigma = log_softplus(block.rho)
-        from_wide = kl_normal(block.mu, log_sigma, torch.full_like(log_sigma, 0.5 * math.log(wide)))
-        return from_wide - math.log(shares[0]) - bump
+        return math.log(shares[0]), 0.5 * math.log(wide), log_height, 1 / narrow - 1 / wide
 
     def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
         """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""

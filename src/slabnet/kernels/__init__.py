@@ -5,7 +5,7 @@
 `reference.py` is the readable version in torch and `philox.py` the random numbers; `switch.py` picks one.
 """
 
-from slabnet.kernels.mixture import mixture_bump
+from slabnet.kernels.mixture import mixture_bump, mixture_bump_at
 from slabnet.kernels.native import passes, variant
 from slabnet.kernels.switch import (
     draw_layer,
@@ -23,6 +23,7 @@ __all__ = [
     "local_draw",
     "local_linear",
     "mixture_bump",
+    "mixture_bump_at",
     "next_seed",
     "next_seeds",
     "noise_like",

@@ -1,4 +1,4 @@
-"""The bump that a narrow Gaussian adds to the log density of a wide one, averaged over normal weights."""
+"""The bump that a narrow Gaussian adds to the log density of a wide one, at drawn weights or averaged over them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,28 @@ def mixture_bump(mu: Tensor, sigma: Tensor, log_height: float, curvature: float)
     """
     value: Tensor = _MixtureBump.apply(mu, sigma, log_height, curvature)  # type: ignore[no-untyped-call]
     return value
+
+
+class _BumpAt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, beta: Tensor, log_height: float, curvature: float) -> Tensor:
+        exponent = beta.square().mul_(-0.5 * curvature).add_(log_height)
+        total = torch.nn.functional.softplus(exponent).sum()
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(exponent.sigmoid_().mul_(beta).mul_(-curvature))
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return g * slope, None, None
+
+
+def mixture_bump_at(beta: Tensor, log_height: float, curvature: float) -> Tensor:
+    """log(1 + exp(log_height - curvature beta^2 / 2)) summed over the weights, with its gradient in the same passes."""
+    total: Tensor = _BumpAt.apply(beta, log_height, curvature)  # type: ignore[no-untyped-call]
+    return total
 
 
 @cache

@@ -78,7 +78,7 @@ class SlabLayer(Drawable):
     @property
     def plain_prior(self) -> bool:
         """Whether nothing of the prior is learned, and no indicator was decided beforehand."""
-        return self.closed_form and self.prior.log_sigma_beta is None and self.prior.pinned is None
+        return self.prior.log_sigma_beta is None and self.prior.pinned is None
 
     @property
     def closed_form(self) -> bool:
@@ -99,7 +99,7 @@ class SlabLayer(Drawable):
     def draw_relaxed(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
     ) -> tuple[list[Tensor], Tensor] | None:
-        return self.prior.draw(blocks, seeds, delta, hard, kl) if self.closed_form else None
+        return self.prior.draw(blocks, seeds, delta, hard, kl)
 
     def drawn_parameters(self) -> Iterable[Tensor]:
         parts = [self._modules.get("weight"), self._modules.get("bias")]  # by name: torch looks attributes up slowly
