@@ -50,7 +50,7 @@ def test_horseshoe_divergence_against_monte_carlo() -> None:
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     total, error = 0.0, 0.0
     priors = [stats.gamma(0.5), stats.invgamma(0.5), stats.gamma(0.5, scale=0.25), stats.invgamma(0.5)]
-    for (m, rho), prior in zip(layer._scales(), priors, strict=True):
+    for m, rho, prior in zip(layer._scales("m"), layer._scales("rho"), priors, strict=True):
         sd = torch.nn.functional.softplus(rho)
         for j in range(len(m)):
             q = stats.lognorm(s=float(sd[j].detach()), scale=math.exp(float(m[j].detach())))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from slabnet.baselines.inputs import InputNoise
 from slabnet.checks import check_number
-from slabnet.kl import kl_lognormal_gamma, kl_lognormal_inverse_gamma, log_softplus, softplus
+from slabnet.kl import kl_lognormal_gamma, log_softplus, softplus
 from slabnet.layers import SlabLayer
 from slabnet.noise import normal_like
 from slabnet.scopes import Scope
@@ -34,18 +34,18 @@ class Horseshoe(InputNoise):
                 self.register_parameter(f"{name}_{part}_m", nn.Parameter(torch.zeros(size)))
                 self.register_parameter(f"{name}_{part}_rho", nn.Parameter(torch.full((size,), start)))
 
-    def _scales(self) -> list[tuple[Tensor, Tensor]]:
-        """(mean, rho) of the logarithms of the four variables."""
-        names = [f"{name}_{part}" for name in ("unit", "layer") for part in ("gamma", "inverse")]
-        return [(self.get_parameter(f"{n}_m"), self.get_parameter(f"{n}_rho")) for n in names]
+    def _scales(self, kind: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mean ("m") or rho ("rho") of the logarithms of the four variables: two of each unit, two of the layer."""
+        own = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
+        return tuple(own[f"{n}_{kind}"] for n in ("unit_gamma", "unit_inverse", "layer_gamma", "layer_inverse"))  # type: ignore[return-value]
 
     @property
     def log_scale(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of log(s z_i) under q, for each input unit."""
-        scales = self._scales()
-        mean = 0.5 * sum((m.expand(self.units) for m, _ in scales), torch.zeros_like(scales[0][0]))
-        variance = 0.25 * sum((softplus(r).expand(self.units) ** 2 for _, r in scales), torch.zeros_like(scales[0][0]))
-        return mean, variance.sqrt()
+        a, b, c, d = self._scales("m")
+        rho = self._scales("rho")
+        units, layer = (softplus(torch.stack(pair)).square().sum(0) for pair in (rho[:2], rho[2:]))
+        return 0.5 * (a + b + (c + d)), 0.5 * (units + layer).sqrt()
 
     def mean_factors(self) -> Tensor:
         mean, sd = self.log_scale
@@ -56,15 +56,13 @@ class Horseshoe(InputNoise):
         return torch.exp(mean + sd * normal_like(mean.expand(shape), scope.generator))
 
     def divergence(self, scope: Scope, sampled: bool) -> Tensor:
-        """KL of the four log-normals; that of v is counted by `inner`."""
-        total = torch.zeros_like(self._scales()[0][0]).sum()
-        limits = (1.0, None, self.tau0**2, None)
-        for (m, rho), limit in zip(self._scales(), limits, strict=True):
-            if limit is None:
-                total = total + kl_lognormal_inverse_gamma(m, log_softplus(rho), 0.5, 1.0).sum()
-            else:
-                total = total + kl_lognormal_gamma(m, log_softplus(rho), 0.5, limit).sum()
-        return total
+        """KL of the four log-normals; that of v is counted by `inner`.
+
+        One formula for all of them: the inverse of an inverse Gamma is a Gamma, and so is a Gamma over its scale.
+        """
+        a, b, c, d = self._scales("m")
+        m = torch.cat((a, -b, c - 2 * math.log(self.tau0), -d))
+        return kl_lognormal_gamma(m, log_softplus(torch.cat(self._scales("rho"))), 0.5, 1.0).sum()
 
     def extra_repr(self) -> str:
         return f"tau0={self.tau0:g}"
