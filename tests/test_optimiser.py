@@ -13,6 +13,7 @@ import slabnet as sn
 from slabnet import kernels
 from slabnet.elbo import elbo
 from slabnet.kernels import native
+from slabnet.kernels.layer import FEW_ROWS
 from slabnet.optimiser import FusedAdam, make_optimiser
 from slabnet.scopes import Draw, drawable_layers
 
@@ -105,13 +106,17 @@ def test_torch_s_own_step_where_the_passes_are_torch_s() -> None:
 @pytest.mark.skipif(native.library() is None, reason="the package was installed without a C compiler")
 @pytest.mark.parametrize("method", ["lbbnn", "gaussian"])
 @pytest.mark.parametrize(
-    ("draw", "kl"),
-    [(sn.local, "exact"), *((d, k) for d in (sn.relaxed(0.5), sn.straight_through(0.3)) for k in ("exact", "sampled"))],
+    ("draw", "kl", "rows"),
+    [
+        (sn.local, "exact", 30),
+        (sn.local, "exact", FEW_ROWS + 1),
+        *((d, k, 30) for d in (sn.relaxed(0.5), sn.straight_through(0.3)) for k in ("exact", "sampled")),
+    ],
     ids=str,
 )
-def test_gradient_and_step_in_one_pass_are_the_two_passes(method: str, draw: Draw, kl: Any) -> None:
+def test_gradient_and_step_in_one_pass_are_the_two_passes(method: str, draw: Draw, kl: Any, rows: int) -> None:
     g = torch.Generator().manual_seed(4)
-    x, y = torch.randn(30, 40, generator=g), torch.randint(0, 3, (30,), generator=g)
+    x, y = torch.randn(rows, 40, generator=g), torch.randint(0, 3, (rows,), generator=g)
     found = []
     for put_off in (True, False):
         net = sn.mlp((40, 70, 30, 3), method=method, seed=2)

@@ -72,6 +72,7 @@ class FusedAdam(torch.optim.Adam):
         The divergence counts once: its weight is set to `kl_weight`, whatever share of it was differentiated here.
         """
         tensors: list[Tensor] = []
+        self._pending = {key: pending.multiplied() for key, pending in self._pending.items()}
         for pending in self._pending.values():
             data, divergence = (0, 1) if pending.kind == "moments" else (2, 3)
             tensors.append(pending.alive[data])
@@ -80,8 +81,8 @@ class FusedAdam(torch.optim.Adam):
 
     def flush(self) -> None:
         """Compute the gradients that were put off, after all."""
-        for key, pending in self._pending.items():
-            triple = self._deferred[key]
+        for key, put_off in self._pending.items():
+            triple, pending = self._deferred[key], put_off.multiplied()
             grads = [torch.empty_like(p) for p in triple]
             addresses = [g.data_ptr() for g in grads] + [0] * (3 - len(grads))
             scale = torch.empty(())

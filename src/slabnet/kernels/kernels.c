@@ -398,5 +398,6 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
 }
 
 #include "adam.h"
+#include "products.h"
 #include "sparse.h"
 #include "meeting.h"

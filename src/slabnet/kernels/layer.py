@@ -15,6 +15,7 @@ from torch import Tensor
 from slabnet.kernels.native import run
 
 FLOAT = 4  # bytes
+FEW_ROWS = 256  # up to here the optimiser multiplies a few units at a time; beyond it one large product is faster
 
 
 class Pending(NamedTuple):
@@ -23,6 +24,16 @@ class Pending(NamedTuple):
     kind: str
     arguments: tuple[Any, ...]
     alive: tuple[Any, ...]
+
+    def multiplied(self) -> Pending:
+        """The same, from the gradient of the weights' moments where only its two factors were kept."""
+        if self.kind != "products":
+            return self
+        pair, squares, *alive = self.alive
+        _, units, inputs, *block, _, _, g_kl = self.arguments
+        g_both = torch.bmm(pair.transpose(1, 2), squares)
+        size, at = units * inputs, g_both.data_ptr()
+        return Pending("moments", (size, *block, at, at + FLOAT * size, g_kl), (g_both, *alive))
 
 
 def taken_by_optimiser(mu: Tensor, rho: Tensor, omega: Tensor | None, pending: Pending) -> bool:
@@ -77,12 +88,12 @@ class LocalLinear(torch.autograd.Function):
         pair, sums, d_s = given.new_empty(2, rows, units), given.new_empty(2, units), given.new_empty(())
         slope = out.data_ptr() + FLOAT * rows * units
         run("local_back", rows, units, given.data_ptr(), slope, pair.data_ptr(), sums.data_ptr())
-        g_both = torch.bmm(pair.transpose(1, 2), squares)
-        weight = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs))
+        block = (mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs))
         bias = (units, _address(b_mu), _address(b_rho), _address(b_omega), *_logs(b_logs))
-        at = g_both.data_ptr()
-        wanted = (at, at + FLOAT * mu.numel(), g_kl.data_ptr())
-        pending = Pending("moments", (*weight, log_s.data_ptr(), *wanted), (g_both, g_kl, log_s, logs))
+        factors = (pair.data_ptr(), squares.data_ptr(), g_kl.data_ptr())
+        products = (rows, *mu.shape, *block, log_s.data_ptr(), *factors)
+        pending = Pending("products", products, (pair, squares, g_kl, log_s, logs))
+        pending = pending if rows <= FEW_ROWS else pending.multiplied()
         grads: list[Tensor | None] = [None, None, None]
         if taken_by_optimiser(mu, rho, omega, pending):
             grads += [None if part is None else torch.empty_like(part) for part in (b_mu, b_rho, b_omega)]
@@ -93,7 +104,9 @@ class LocalLinear(torch.autograd.Function):
         else:
             parts = (mu, rho, omega, b_mu, b_rho, b_omega)
             grads = [None if part is None else torch.empty_like(part) for part in parts]
-            taken = (at, sums.data_ptr(), g_kl.data_ptr())
+            made = pending.multiplied()  # its first tensor lives until the pass is over
+            taken = (made.alive[0].data_ptr(), sums.data_ptr(), g_kl.data_ptr())
+            weight = (mu.numel(), *block)
             run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
         d_x = None
         if ctx.needs_input_grad[0]:

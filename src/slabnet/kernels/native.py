@@ -38,6 +38,7 @@ _SIGNATURES = {
     "local_back": "nnpppp",
     "adam": "npppppppffff",
     "moments_step": "npppppippppppppppffffff",
+    "products_step": "nnnpppppippppppppppffffff",
     "draw_step": "npppppipppfiippppppppffffff",
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
