@@ -134,7 +134,11 @@ def why(groups: list[Group]) -> str:
             continue
         moved, stayed = (g.runs[0]["history"]["fit"]["density_expected"] for g in (paper, settled))
         low = min(range(len(moved)), key=moved.__getitem__)
-        before, after = ([gap for way, gap in _gaps(settled).items() if f"PT {c}" in way] for c in "NY")
+        gaps = _gaps(settled)
+        before = [gap for way, gap in gaps.items() if "PT N" in way]
+        single, rest = (
+            [gap for way, gap in gaps.items() if "PT Y" in way and _one_draw(way) == one] for one in (True, False)
+        )
         said.append(
             f"**{dataset}.** With omega's step at 0.1 to the end (`paper`), mean alpha falls to {moved[low]:.3f} by epoch {low + 1} "
             f"and then climbs to {moved[-1]:.3f}, near psi = 0.135: at this temperature an indicator hears of the data only when a "
@@ -144,9 +148,14 @@ def why(groups: list[Group]) -> str:
             "what is missing to the paper's number is not the epoch of the lowering; temperature and starting values, which the text does "
             "not give either, are what is left. "
             f"With alpha at rest the weights learn on undisturbed, which is why accuracies before post-training are above the paper's "
-            f"(by {_span(before)}), and why post-training then changes little (gaps of {_span(after)})."
+            f"(by {_span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "
+            f"prior: means and averages stay with the paper's (gaps of {_span(rest)}), a single draw loses ({_span(single)})."
         )
     return "\n\n".join(said)
+
+
+def _one_draw(way: str) -> bool:
+    return " SIM," in way and way.endswith("R = 1")
 
 
 def _span(gaps: list[float]) -> str:

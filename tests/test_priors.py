@@ -13,7 +13,7 @@ from scipy import integrate, stats
 import slabnet as sn
 from slabnet import kernels
 from slabnet.config import Beta, Prior
-from slabnet.kernels import next_seed, noise_like
+from slabnet.kernels import native, next_seed, noise_like
 from slabnet.methods import ScaleMixture
 from slabnet.posteriors import Block, Gaussian, Posterior, SpikeSlab, draw_exact, draw_relaxed
 from slabnet.priors import layer_prior
@@ -254,3 +254,15 @@ def test_the_mixture_in_one_pass_is_log_q_minus_log_p_at_the_draw(passes: Litera
     torch.testing.assert_close(kl + sum(v.sin().sum() for v in values), total, rtol=1e-4, atol=1e-4)
     for one, other in zip(ours, torch.autograd.grad(total, parameters), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_second_derivatives_of_the_mixture_are_right_or_refused() -> None:
+    beta = torch.tensor([0.02, -0.3, 1.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda b: kernels.mixture_bump_at(b, 3.0, 20.0), (beta,))
+    mu, sigma = beta.detach().clone().requires_grad_(), beta.detach().abs().requires_grad_()
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        torch.autograd.grad(kernels.mixture_bump(mu, sigma, 3.0, 20.0).sum(), mu, create_graph=True)
+    if native.library() is not None:
+        with pytest.raises(RuntimeError, match="first derivatives only"):
+            few = beta.detach().float().requires_grad_()
+            torch.autograd.grad(kernels.mixture_bump_at(few, 3.0, 20.0), few, create_graph=True)

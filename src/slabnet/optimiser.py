@@ -72,12 +72,18 @@ class FusedAdam(torch.optim.Adam):
         The divergence counts once: its weight is set to `kl_weight`, whatever share of it was differentiated here.
         """
         tensors: list[Tensor] = []
+        if self._doubled():
+            self.flush()
         self._pending = {key: pending.multiplied() for key, pending in self._pending.items()}
         for pending in self._pending.values():
             data, divergence = (0, 1) if pending.kind == "moments" else (2, 3)
             tensors.append(pending.alive[data])
             pending.alive[divergence].fill_(kl_weight)
         return tensors, {id(p) for key in self._pending for p in self._deferred[key]}
+
+    def _doubled(self) -> bool:
+        """Whether weights whose gradient was put off got another one, through a use of the layer that puts nothing off."""
+        return any(p.grad is not None for key in self._pending for p in self._deferred[key])
 
     def flush(self) -> None:
         """Compute the gradients that were put off, after all."""
@@ -119,7 +125,8 @@ class FusedAdam(torch.optim.Adam):
         """One step for every parameter that has a gradient."""
         if not self._looked and all(self.state.get(p) for group in self.param_groups for p in group["params"]):
             self._table, self._looked = _Table.of(self), True
-        if self._table is None or closure is not None or len(self._pending) not in (0, len(self._deferred)):
+        some = len(self._pending) not in (0, len(self._deferred))
+        if self._table is None or closure is not None or some or self._doubled():
             self.flush()
         if closure is None and self._table is not None and self._table.step(self._deferred, self._pending):
             self._pending.clear()

@@ -193,9 +193,10 @@ class Scope:
 
     def moments(self, layer: Drawable) -> list[tuple[Tensor, Tensor]]:
         """Mean and variance of each block's weights: computed at the first call, the same ever after."""
-        if self.first_use(layer):
+        first = self.first_use(layer)
+        if layer not in self._moments:
             self._moments[layer], kl = layer.moments(self.blocks(layer))
-            if kl is not None:
+            if first and kl is not None:
                 self._kl[layer] = "exact", kl
         return self._moments[layer]
 

@@ -366,3 +366,18 @@ def test_the_layers_of_a_loop_are_looked_up_once() -> None:
         first = net(torch.ones(1, 3))
     with sn.drawing(net, sn.local, 0):
         assert bool((net(torch.ones(1, 3)) == first).all())
+
+
+def test_autocast_changes_nothing_under_the_compiled_passes() -> None:
+    """Half the bytes would be half a buffer."""
+    x = torch.randn(20, 12, generator=torch.Generator().manual_seed(0))
+    found = []
+    for autocast in (False, True):
+        net = sn.mlp((12, 70, 3), seed=1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast), sn.drawing(net, sn.local, 0):
+            out = net.body(x)
+            out.square().sum().backward()
+        found.append([out.detach(), *(p.grad for p in net.parameters() if p.grad is not None)])
+    for one, other in zip(*found, strict=True):
+        assert other.dtype == torch.float32
+        torch.testing.assert_close(one, other)

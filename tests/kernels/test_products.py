@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,14 +33,25 @@ def addresses(tensors: list[torch.Tensor], places: int) -> list[int]:
     return [t.data_ptr() for t in tensors] + [0] * (places - len(tensors))
 
 
-# below, at and beyond the edges of a tile and of a span of inputs, for every instruction set
+def built() -> list[str]:
+    """The instruction sets there is a library for, and that this processor runs."""
+    able = native.VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("baseline",))
+    return [name for name in able if library(name).exists()]
+
+
+def library(name: str) -> Path:
+    return Path(native.__file__).with_name(f"kernels.{name}{'.dll' if os.name == 'nt' else '.so'}")
+
+
+# below, at and beyond the edges of a tile and of a span of inputs, whatever the instruction set
 SHAPES = [(1, 1, 1), (3, 8, 32), (100, 13, 37), (32, 9, 1921), (FEW_ROWS, 17, 60), (7, 2, 4000)]
 
 
+@pytest.mark.parametrize("variant", built())
 @pytest.mark.parametrize(("rows", "units", "inputs"), SHAPES)
 @pytest.mark.parametrize(("indicators", "by_weight"), [(True, False), (True, True), (False, False)])
 def test_products_in_the_step_are_products_before_it(
-    rows: int, units: int, inputs: int, indicators: bool, by_weight: bool
+    variant: str, rows: int, units: int, inputs: int, indicators: bool, by_weight: bool
 ) -> None:
     pair, squares = numbers(2, rows, units, seed=20), numbers(2, rows, inputs, seed=21)
     psi = torch.full((units, inputs), 0.1) if by_weight else torch.tensor(0.2)
@@ -58,7 +71,8 @@ def test_products_in_the_step_are_products_before_it(
         given = (pair, squares) if kind == "products" else (g_both[0], g_both[1])
         sizes = (rows, units, inputs) if kind == "products" else (units * inputs,)
         rest = (*addresses(list(given), 2), g_kl.data_ptr(), *addresses(moments, 6), *RATES, *ADAM)
-        assert native.function(f"{kind}_step")(*sizes, *block, *rest, threads) == 0
+        step = getattr(native._load(library(variant)), f"slabnet_{kind}_step")
+        assert step(*sizes, *block, *rest, threads) == 0
         found.append(parameters + moments)
     for one, other in zip(found[0], found[1], strict=True):
         assert torch.equal(one, other)  # whatever the number of threads

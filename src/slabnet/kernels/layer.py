@@ -15,7 +15,7 @@ from torch import Tensor
 from slabnet.kernels.native import run
 
 FLOAT = 4  # bytes
-FEW_ROWS = 256  # up to here the optimiser multiplies a few units at a time; beyond it one large product is faster
+FEW_ROWS, SOME_UNITS = 256, 64  # in these bounds the optimiser multiplies a few units at a time, else in one product
 
 
 class Pending(NamedTuple):
@@ -31,7 +31,7 @@ class Pending(NamedTuple):
             return self
         pair, squares, *alive = self.alive
         _, units, inputs, *block, _, _, g_kl = self.arguments
-        g_both = torch.bmm(pair.transpose(1, 2), squares)
+        g_both = _bmm(pair.transpose(1, 2), squares)
         size, at = units * inputs, g_both.data_ptr()
         return Pending("moments", (size, *block, at, at + FLOAT * size, g_kl), (g_both, *alive))
 
@@ -69,7 +69,7 @@ class LocalLinear(torch.autograd.Function):
         bias = (units, b_mean and b_mu.data_ptr(), _address(b_rho), _address(b_omega), *_logs(b_logs))  # type: ignore[union-attr]
         made = (both.data_ptr(), b_mean, kl.data_ptr(), rows * inputs, x.data_ptr(), squares.data_ptr())
         run("linear", *weight, *bias, log_s.data_ptr(), *made)
-        out = torch.bmm(squares, both.transpose(1, 2))
+        out = _bmm(squares, both.transpose(1, 2))
         at = out.data_ptr()
         b_variance = b_mean and b_mean + FLOAT * units
         key = (first_row, seed.data_ptr(), _address(places))
@@ -80,7 +80,7 @@ class LocalLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
-        _only_once()
+        only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
         squares, both, out, logs, b_logs = ctx.kept
         rows, units = given.shape
@@ -93,7 +93,7 @@ class LocalLinear(torch.autograd.Function):
         factors = (pair.data_ptr(), squares.data_ptr(), g_kl.data_ptr())
         products = (rows, *mu.shape, *block, log_s.data_ptr(), *factors)
         pending = Pending("products", products, (pair, squares, g_kl, log_s, logs))
-        pending = pending if rows <= FEW_ROWS else pending.multiplied()
+        pending = pending if rows <= FEW_ROWS and units >= SOME_UNITS else pending.multiplied()
         grads: list[Tensor | None] = [None, None, None]
         if taken_by_optimiser(mu, rho, omega, pending):
             grads += [None if part is None else torch.empty_like(part) for part in (b_mu, b_rho, b_omega)]
@@ -110,7 +110,7 @@ class LocalLinear(torch.autograd.Function):
             run("linear_back", *weight, *bias, log_s.data_ptr(), *taken, *map(_address, grads), d_s.data_ptr())
         d_x = None
         if ctx.needs_input_grad[0]:
-            through = torch.bmm(pair, both)
+            through = _bmm(pair, both)
             d_x = torch.addcmul(through[0], squares[0], through[1], value=2)
         return d_x, d_s, *grads, None
 
@@ -143,7 +143,7 @@ class DrawLayer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, b_given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
-        _only_once()
+        only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
         (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.kept
         d_s = mu.new_empty(())
@@ -162,10 +162,18 @@ class DrawLayer(torch.autograd.Function):
         return d_s, *d_weight, *d_bias, None
 
 
-def _only_once() -> None:
+def only_once() -> None:
     """These gradients have no graph of their own: say so, where one is asked for."""
     if torch.is_grad_enabled():
         raise RuntimeError("slabnet: the compiled passes have first derivatives only; use kernels.passes('torch')")
+
+
+def _bmm(a: Tensor, b: Tensor) -> Tensor:
+    """`torch.bmm` in the type of its factors: autocast would give a smaller one, and the C passes count on float32."""
+    if not torch.is_autocast_enabled("cpu"):
+        return torch.bmm(a, b)
+    with torch.autocast("cpu", enabled=False):
+        return torch.bmm(a, b)
 
 
 def _address(tensor: Tensor | None) -> int:

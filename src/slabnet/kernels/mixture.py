@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from slabnet.kernels import native
+from slabnet.kernels.layer import only_once
 
 POINTS = 24
 NEGLIGIBLE = 20.0  # the bump ends where its height is exp(-20)
@@ -34,8 +36,9 @@ class _MixtureBump(torch.autograd.Function):
         return (share * torch.nn.functional.softplus(exponent)).sum(0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("slabnet: the averaged divergence of a mixture prior has first derivatives only")
         d_mu, d_sigma = ctx.saved_tensors
         return g * d_mu, g * d_sigma, None, None
 
@@ -60,14 +63,16 @@ class _BumpAt(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        only_once()
         (slope,) = ctx.saved_tensors
         return g * slope, None, None
 
 
 def mixture_bump_at(beta: Tensor, log_height: float, curvature: float) -> Tensor:
     """log(1 + exp(log_height - curvature beta^2 / 2)) summed over the weights, with its gradient in the same passes."""
+    if not native.applies(beta):
+        return torch.nn.functional.softplus(log_height - 0.5 * curvature * beta * beta).sum()
     total: Tensor = _BumpAt.apply(beta, log_height, curvature)  # type: ignore[no-untyped-call]
     return total
 
