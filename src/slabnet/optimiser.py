@@ -82,7 +82,7 @@ class FusedAdam(torch.optim.Adam):
         return tensors, {id(p) for key in self._pending for p in self._deferred[key]}
 
     def _doubled(self) -> bool:
-        """Whether weights whose gradient was put off got another one, through a use of the layer that puts nothing off."""
+        """Whether weights whose gradient was put off got another one, by a use of the layer that puts nothing off."""
         return any(p.grad is not None for key in self._pending for p in self._deferred[key])
 
     def flush(self) -> None:
