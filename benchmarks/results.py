@@ -9,8 +9,10 @@ import statistics
 from typing import Any
 
 from benchmarks.record import DOCS, ROOT, write_page
+from slabnet.experiments.commands import departures_of
 from slabnet.experiments.figures import CAPTIONS, write_figures
-from slabnet.experiments.files import read_records
+from slabnet.experiments.files import read_pictures, read_records
+from slabnet.experiments.profiles import PAPERS_TABLES
 from slabnet.experiments.tables import Group, densities, foreign, groups_of, paper_table1, paper_table3, table1, table3
 from slabnet.files import write_atomically
 
@@ -19,14 +21,13 @@ RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
 TEXT = """# The paper's tables and figures, beside ours
 
 Every number comes from a record in the folder `results/`: a JSON file with configuration, seed, commit, versions, machine, every row of
-Table 1, inclusion per layer and the history of the fit. Nothing here is typed by hand; `python -m benchmarks.results` makes the page.
-The tables say how many runs each line rests on (the paper: 10). {count} records so far.
+Table 1, inclusion per layer and the history of the fit. No number is typed by hand; `python -m benchmarks.results` makes the page.
+The tables say how many runs each line rests on (the paper: 10). {count} records so far, made by these commands (add `--out results`;
+minutes of one core, while others were at work on the machine):
 
-```
-slabnet reproduce --dataset mnist --methods lbbnn,gaussian,mixture,concrete-dropout,horseshoe --runs 10 --profile paper --out results
-slabnet table results
-slabnet figures results --out docs/figures
-```
+{commands}
+
+`slabnet table results` prints the tables, `slabnet figures results --out figures` writes the figures.
 
 ## Table 1: every way to predict
 
@@ -48,7 +49,9 @@ PRN pruned, ALL every weight; beta: SIM drawn, EXP mean; PT: post-trained; R: ne
 `density median` counts weights with alpha above one half, `density active` those of them on a path from an input to an output, `density
 expected` is the mean of alpha, `density used` counts weights that at least one of ten draws used. The last two are raised by
 weights about which the data say nothing: these rest at the prior, where alpha is psi, and are drawn every now and then although the median
-model leaves them out. A smaller psi lowers both and changes nothing else for them.
+model leaves them out. A smaller psi lowers both and changes nothing else for them. In the rows ALL of Table 1 a weight counts as used if its
+mean alpha mu is not exactly zero: `recommended` takes dead neurons out of the computation (docs/speed.md), and the weights around them are
+then exactly zero until post-training moves them.
 
 ## Strangers, and calibration
 
@@ -74,7 +77,6 @@ prediction, and how honest the probabilities are at home.
 def page() -> str:
     """The whole page, from records."""
     records = read_records(RESULTS)
-    said = dict.fromkeys(line for record in records for line in record["plan"]["departures"])
     return TEXT.format(
         count=len(records),
         table1=table1(records).render("markdown"),
@@ -82,27 +84,43 @@ def page() -> str:
         inclusion=inclusion(groups_of(records)),
         densities=densities(records).render("markdown"),
         foreign=foreign(records).render("markdown"),
-        departures="\n".join(f"- {line}" for line in said),
+        departures="\n\n".join(
+            f"`{profile}`:\n\n" + "\n".join(f"- {line}" for line in lines)
+            for profile, lines in departures_of(records).items()
+        ),
+        commands=commands(records),
         differences=differences(groups_of(records)),
         why=why(groups_of(records)),
-        figures="\n\n".join(_figure(name) for name in sorted(path.stem for path in FIGURES.glob("*.*"))),
+        figures=figures(sorted(path.stem for path in FIGURES.glob("*.*"))),
     )
+
+
+def commands(records: list[dict[str, Any]]) -> str:
+    """What was typed, and how long it took."""
+    lines = ["| command | minutes | commit |", "|---|---|---|"]
+    for record in records:
+        command = record["command"].removesuffix(" --hidden 400,600")
+        lines.append(f"| `{command}` | {sum(record['seconds'].values()) / 60:.0f} | {record['commit']} |")
+    return "\n".join(lines)
 
 
 def inclusion(groups: list[Group]) -> str:
     """How alpha moved, from the recorded histories."""
     lines = []
     for group in groups:
-        if group.method != "lbbnn" or not group.profile.startswith("paper"):
+        if group.method != "lbbnn" or not group.profile.startswith("paper") or not group.comparable:
+            continue
+        if group.hidden != PAPERS_TABLES:
             continue
         history = group.runs[0]["history"]["fit"]["density_expected"]
         low = min(range(len(history)), key=history.__getitem__)
         paper = {row["layer"]: row["median_inclusion"] for row in paper_table3() if row["dataset"] == group.dataset}
         sizes = [layer["weights"] for layer in group.runs[0]["layers"]]
-        whole = sum(paper[i + 1] * size for i, size in enumerate(sizes)) / sum(sizes) if paper else float("nan")
+        whole = sum(paper[i + 1] * size for i, size in enumerate(sizes)) / sum(sizes)
+        on_the_way = "" if low == len(history) - 1 else f"falls to {history[low]:.4f} in epoch {low + 1} and "
         lines.append(
-            f"- {group.dataset}, `{group.profile}`: mean alpha falls to {history[low]:.4f} in epoch {low + 1} and ends at "
-            f"{history[-1]:.4f} after {len(history)}; the paper's layers together have {whole:.4f}."
+            f"- {group.dataset}, `{group.profile}`: mean alpha {on_the_way}ends at {history[-1]:.4f} after {len(history)} epochs; "
+            f"the paper's layers together have {whole:.4f}."
         )
     return "\n".join(lines)
 
@@ -114,7 +132,7 @@ def differences(groups: list[Group]) -> str:
         gaps = _gaps(group)
         if gaps:
             way, gap = max(gaps.items(), key=lambda pair: abs(pair[1]))
-            within = sum(abs(gap) <= 0.01 for gap in gaps.values())
+            within = sum(round(abs(gap), 3) <= 0.01 for gap in gaps.values())
             lines.append(
                 f"- {group.dataset}, {group.label}: {within} of {len(gaps)} accuracies within .01 of the paper's median; "
                 f"the largest gap is {gap:+.3f} ({way})."
@@ -165,7 +183,7 @@ def _span(gaps: list[float]) -> str:
 def _gaps(group: Group) -> dict[str, float]:
     found: dict[str, float] = {}
     for line in table1(group.runs).to_dicts():
-        if line["paper: accuracy"] != "-":
+        if line["paper: accuracy"]:
             ours, paper = (float(line[key].split()[0]) for key in ("accuracy", "paper: accuracy"))
             found[f"{line['gamma']} {line['beta']}, PT {line['PT']}, R = {line['R']}"] = ours - paper
     return found
@@ -175,9 +193,27 @@ def _is_images(name: str) -> bool:
     return name.split("-")[0] in ("drawn", "wrong", "home", "abroad")
 
 
-def _figure(name: str) -> str:
-    kind = "png" if _is_images(name) else "svg"
-    return f"![{name}](figures/{name}.{kind})\n\n*{CAPTIONS[name.split('-')[0]]}*"
+HEADINGS = {
+    "averaging": "Accuracy against the number of networks (E4)",
+    "entropy": "Doubt about strangers (E5)",
+    "alpha": "Inclusion probabilities (E6)",
+    "training": "Inclusion while training",
+    "drawn": "Drawn networks (E7)",
+    "wrong": "Wrongly classified images (E8)",
+    "home": "Images of the own data set (E9)",
+    "abroad": "Images of the other data set (E9)",
+}
+
+
+def figures(names: list[str]) -> str:
+    """All figures under their headings, each kind with its caption once."""
+    parts = []
+    for kind, heading in HEADINGS.items():
+        own = [name for name in names if name.split("-")[0] == kind]
+        ending = "png" if _is_images(kind) else "svg"
+        shown = [f"**{name.partition('-')[2]}**\n\n![{name}](figures/{name}.{ending})" for name in own]
+        parts += [f"### {heading}", CAPTIONS[kind], *shown] if own else []
+    return "\n\n".join(parts)
 
 
 BEGIN, END = "<!-- results: made by `python -m benchmarks.results` -->", "<!-- end of results -->"
@@ -199,7 +235,7 @@ def summary(records: list[dict[str, Any]]) -> str:
         if r["method"] == "lbbnn" and r["post_trained"]
     }
     for group in groups_of(records):
-        if (group.method, group.profile) != ("lbbnn", "recommended"):
+        if (group.method, group.profile) != ("lbbnn", "recommended") or not group.comparable:
             continue
         for (gamma, beta, draws), name in names.items():
             way = (gamma, beta, True, draws)
@@ -240,11 +276,17 @@ def fill(readme: str) -> str:
 
 
 def main() -> None:
+    read_records(RESULTS), read_pictures(RESULTS)  # a damaged file is found before anything is taken away
     for old in FIGURES.glob("*.*"):
         old.unlink()
-    for path in write_figures(RESULTS, FIGURES):
-        if (path.suffix == ".png") != _is_images(path.stem):  # images are smaller as PNG, charts as SVG
+    seen: set[str] = set()
+    for path in sorted(write_figures(RESULTS, FIGURES)):
+        images = _is_images(path.stem)
+        setting = path.stem.rpartition("-")[0] if images else path.stem  # of several seeds the first is shown
+        if (path.suffix == ".png") != images or setting in seen:  # images are smaller as PNG, charts as SVG
             path.unlink()
+        else:
+            seen.add(setting)
     write_page("results.md", page())
     readme = ROOT / "README.md"
     write_atomically(readme, fill(readme.read_text("utf-8")).encode())

@@ -73,7 +73,8 @@ def fit(
         refuse("fit", "resume", "used with a checkpoint folder", resume)
     started = Run(net, train, config, n, likelihood, validation, fixed, seed)
     group = started.group
-    watch = Watch(progress if group.leads else "off", started.epochs, started.data.n, "post-train" if fixed else "fit")
+    label = "post-train" if fixed or hasattr(net, "put_back") else "fit"  # a compact network was fitted before
+    watch = Watch(progress if group.leads else "off", started.epochs, started.data.n, label)
     with (
         watch,
         _own_dropout(started.drops, started.seed),

@@ -114,7 +114,11 @@ def test_cross_validation_predicts_every_training_row_once(tmp_path: Path) -> No
         rows = {tuple(row) for row in part.test[0].tolist()}
         assert not rows & {tuple(row) for row in part.train[0].tolist()}
     (group,) = groups_of(read_records(tmp_path))
-    assert (group.folds, len(group.runs), group.label) == (3, 3, "deterministic, recommended (12-8), 3 folds")
+    assert (group.folds, len(group.runs), group.label) == (
+        3,
+        3,
+        "deterministic, recommended (12-8), 3 folds, 2 + 1 epochs",
+    )
 
 
 def test_a_record_is_the_same_again_and_finished_runs_are_skipped(results: Path, tmp_path: Path) -> None:
@@ -125,6 +129,25 @@ def test_a_record_is_the_same_again_and_finished_runs_are_skipped(results: Path,
     grid = run_grid([plan(), plan("gaussian")], results, engine=QUIET)
     assert (grid.skipped, len(grid.records)) == (2, 2)
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
+
+
+def test_a_damaged_record_is_set_aside_and_its_run_made_again(results: Path, tmp_path: Path) -> None:
+    record = Files(tmp_path, plan("gaussian").key).record
+    whole = Files(results, plan("gaussian").key).record.read_bytes()
+    record.write_bytes(whole[: len(whole) // 2])
+    grid = run_grid([plan("gaussian")], tmp_path, engine=QUIET)
+    assert (grid.skipped, len(grid.records), grid.failed) == (0, 1, {})
+    assert record.with_name(f"{record.name}.bad").read_bytes() == whole[: len(whole) // 2]
+
+
+def test_departures_say_what_a_plan_does() -> None:
+    paper = Profile.named("paper")
+    text, short = (
+        paper.plan("mnist", "lbbnn", 0, hidden=h, epochs=e).departures for h, e in (((400, 600, 600), 250), ((20,), 3))
+    )
+    assert not any("hidden" in line or "epochs;" in line for line in text)
+    assert any(line.startswith("hidden layers 20; its text says 400, 600, 600") for line in short)
+    assert "training for 3 epochs; the profile has 250" in short
 
 
 def test_another_plan_under_the_same_name_is_refused(results: Path) -> None:
@@ -220,7 +243,10 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_records(tmp_path: Path) ->
 
 def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> None:
     records = read_records(results)
-    mnist = [json.loads(json.dumps(r).replace('"digits"', '"mnist"')) for r in records]  # as if they were of MNIST
+    mnist = [json.loads(json.dumps(r).replace('"digits"', '"mnist"')) for r in records]  # as if they were of MNIST,
+    assert {line[8] for line in table1(mnist).lines} == {""}  # which has other rows
+    for record in mnist:
+        record["data"] |= {"train": 60_000, "test": 10_000}
     table = table1(mnist)
     line = next(x for x in table.lines if x[1].startswith("lbbnn") and x[3:7] == ["MED", "EXP", "Y", "1"])
     mine = [
@@ -235,6 +261,10 @@ def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> Non
     assert line[8] == "0.978 (0.976, 0.979)"
     assert line[9] == "-"  # two epochs are not enough
     assert line[15] == "0.051"
+    assert "2 + 1 epochs" in line[1]  # not those of the profile
+    assert {x[7] for x in table3(mnist).lines} == {""}  # the paper's layers have other widths
+    for record in mnist:
+        record["plan"]["network"]["hidden"] = [400, 600]
     layers = table3(mnist)
     assert [x[7] for x in layers.lines] == ["0.0520", "0.0598", "0.2217"]
     found = [r["layers"][0]["inclusion"] for r in mnist if r["plan"]["network"]["method"] == "lbbnn"]
@@ -251,10 +281,12 @@ def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> Non
 
 def test_marks() -> None:
     base = {"dataset": "mnist", "profile": "x", "network": {"method": "lbbnn", "hidden": [400, 600]}}
+    base |= {"train": {"epochs": 250}, "post": {"epochs": 50}}
+    data = {"train": 60_000, "test": 10_000}
     row = {"gamma": "MED", "beta": "EXP", "post_trained": True, "draws": 1, "accuracy_at_95": None}
     row |= {"classified_at_95": 0, "density_used": 0.003}
     for accuracy, mark in ((0.984, "+"), (0.979, "+*"), (0.9781, "=*"), (0.976, "-*"), (0.97, "-")):
-        line = table1([{"plan": base, "rows": [row | {"accuracy": accuracy}]}]).lines[0]
+        line = table1([{"plan": base, "data": data, "rows": [row | {"accuracy": accuracy}]}]).lines[0]
         assert (line[9], line[16]) == (mark, "+"), accuracy
 
 
@@ -269,7 +301,15 @@ def test_the_papers_numbers() -> None:
 def test_formats(name: str, results: Path) -> None:
     table = TABLES[name](read_records(results))
     read = list(csv.reader(table.render("csv").splitlines()))
-    assert read == [table.header, *table.lines]
+    words = {"+": "better", "-": "worse", "=": "same", "+*": "better, in range", "-*": "worse, in range"}
+    assert read == [[words.get(cell, cell) for cell in line] for line in [table.header, *table.lines]]
+    titles = {
+        "text": table.title,
+        "markdown": f"### {table.title}",
+        "latex": f"% {table.title}",
+        "csv": f"# {table.title}",
+    }
+    assert {form: table.titled(form).splitlines()[0] for form in titles} == titles
     markdown = table.render("markdown").splitlines()
     assert len(markdown) == len(table.lines) + 2
     assert len({line.count("|") for line in markdown}) == 1
@@ -316,12 +356,17 @@ def test_the_command_line(results: Path, tmp_path: Path) -> None:
     assert "Table 1" in shown.stdout
     assert "400, 600, 600" in shown.stdout
     found = json.loads(slabnet("table", str(results), "--json", "--only", "3").stdout)
-    assert found["3"][0]["paper: alpha"] == "-"
+    assert found["3"][0]["paper: alpha"] == ""
+    assert any(
+        "training for 2 epochs; the profile has" in line for lines in found["departures"].values() for line in lines
+    )
     assert json.loads(slabnet("data", "--json").stdout)[0]["name"] == "digits"
     assert "1437 training" in slabnet("data", "digits").stdout
     for words, said in (
         (["reproduce", "--methods", "lbbnn,magic"], "reproduce: --methods must be one of lbbnn"),
         (["reproduce", "--runs", "0"], "reproduce: --runs must be a whole number of at least 1, got 0"),
+        (["reproduce", "--threads", "0"], "reproduce: --threads must be a whole number of at least 1, got 0"),
+        (["reproduce", "--out", "/dev/null/x"], "reproduce: --out must be a folder that is there or can be made"),
         (["reproduce", "--profile", "mine"], "reproduce: --profile must be one of paper, paper-settled, recommended"),
         (["reproduce", "--engine", "slurm"], "reproduce: --engine must be one of local, ray"),
         (

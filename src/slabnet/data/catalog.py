@@ -10,7 +10,7 @@ from torch import Tensor
 
 from slabnet.checks import FileError, check_choice
 from slabnet.config import DATA_SETS
-from slabnet.data.fetch import find, where
+from slabnet.data.fetch import damaged, find, where
 from slabnet.data.sources import SOURCES
 
 DIGITS_TEST = 360  # a fifth of scikit-learn's digits
@@ -79,11 +79,14 @@ def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]
     return (x, torch.from_numpy(labels.astype(np.int64))), (int(images.shape[1]), int(images.shape[2]))
 
 
-def available() -> list[dict[str, str | None]]:
-    """Every data set by name: where it is, None where it would have to be downloaded, and from where."""
-    found: list[dict[str, str | None]] = [{"name": "digits", "where": "with scikit-learn", "source": None}]
+def available() -> list[dict[str, str | bool | None]]:
+    """Every data set by name: where it is (None: nowhere), whether its files are damaged, and where it comes from."""
+    found: list[dict[str, str | bool | None]] = [
+        {"name": "digits", "where": "with scikit-learn", "damaged": False, "source": None}
+    ]
     for source in SOURCES.values():
         folder = where(source)
         place = None if folder is None else str(folder)
-        found.append({"name": source.name, "where": place, "source": source.mirrors[0]})
+        bad = folder is not None and damaged(source, folder)
+        found.append({"name": source.name, "where": place, "damaged": bad, "source": source.mirrors[0]})
     return found

@@ -51,14 +51,15 @@ def find(source: Source, file: str, *, timeout: float = TIMEOUT) -> NDArray[np.g
     """The array of one file of `source`, from the first place that has it whole; downloaded where none has."""
     looked: list[str] = []
     for folder in places(source):
-        for path in (folder / f"{file}.gz", folder / file):
-            if path.is_file():
-                try:
-                    return _checked(source, file, path)
-                except FileError as error:
-                    looked.append(one_line(str(error), 200))
-                    _refused(path, error, ours=folder == cache_folder(source))
-        looked.append(f"not in {folder}")
+        there = [path for path in (folder / f"{file}.gz", folder / file) if path.is_file()]
+        for path in there:
+            try:
+                return _checked(source, file, path)
+            except FileError as error:
+                looked.append(one_line(str(error), 200))
+                _refused(path, error, ours=folder == cache_folder(source))
+        if not there:
+            looked.append(f"not in {folder}")
     return _download(source, file, looked, timeout)
 
 
@@ -70,12 +71,26 @@ def where(source: Source) -> Path | None:
     return None
 
 
+def damaged(source: Source, folder: Path) -> bool:
+    """Whether a file of the data set in this folder would be refused."""
+    for file in source.sha256:
+        path = next(path for path in (folder / f"{file}.gz", folder / file) if path.is_file())
+        try:
+            _checked(source, file, path)
+        except FileError:
+            return True
+    return False
+
+
 def _checked(source: Source, file: str, path: Path) -> NDArray[np.generic]:
     """The array of a file, if its contents are the known ones, or are somebody's own of another size."""
     values, digest = read_idx_checked(path)
     own = path.parent != cache_folder(source) and len(values) != source.rows[file]
     if digest != source.sha256[file] and not own:
         raise FileError(f"data: {path} must have the SHA-256 {source.sha256[file][:12]}..., got {digest[:12]}...")
+    if digest != source.sha256[file]:
+        said = "data: %s has %d rows, %s's own file has %d: taken as somebody's own (SHA-256 %s...)"
+        logger.warning(said, path, len(values), source.name, source.rows[file], digest[:12])
     return values
 
 

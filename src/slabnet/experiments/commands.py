@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from slabnet.files import check_writable
 from slabnet.methods import METHODS
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
+LEGEND = "+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range."
 commands = typer.Typer()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
@@ -54,12 +55,14 @@ def reproduce(
     check_choice("reproduce", "--dataset", dataset, DATA_SETS)
     check_choice("reproduce", "--profile", profile, Profile.names())
     check_choice("reproduce", "--engine", engine, ENGINES)
-    names = [name.strip() for name in methods.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",")))
     for name in names:
         check_choice("reproduce", "--methods", name, METHODS)
     for option, value, least in (("--runs", runs, 1), ("--first-seed", first_seed, 0)):
         if value < least:
             refuse("reproduce", option, f"a whole number of at least {least}", value)
+    if threads is not None:
+        check_whole("reproduce", "--threads", threads, at_least=1)
     if out.exists() and not out.is_dir():
         refuse("reproduce", "--out", "a folder", str(out))
     if report is not None:
@@ -80,8 +83,13 @@ def reproduce(
             folds
         )
     ]
-    from slabnet.experiments.grid import run_grid
+    from slabnet.experiments.grid import missing, run_grid
 
+    make_folder("reproduce", out)
+    if engine == "local" and missing(plans, out):
+        from slabnet.data import load
+
+        load(dataset)  # data that cannot be had are said once, not by every run
     where: Engine = Here() if jobs == 1 else Processes(jobs)
     if engine == "ray":
         where = Ray(address, cpus, gpus)
@@ -94,16 +102,19 @@ def reproduce(
         raise Stopped(said, getattr(stopped, "number", 2)) from None
     if report is not None and grid.records:
         context.obj(out, report)  # pages are made from runs: the command line hands over how
+    departures = list(dict.fromkeys(line for plan in plans for line in plan.departures))
     if json:
-        print(json_module.dumps({"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}))
+        known = {"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}
+        print(json_module.dumps(known | {"departures": departures}))
     else:
         print(f"{len(grid.records)} of {len(plans)} records are in {out} ({grid.skipped} were there before).")
         print("Where the settings are not those of the paper's text:")
-        for line in chosen.departures:
+        for line in departures:
             print(f"- {line}")
         for key in grid.elsewhere:
             print(f"{key} is being run by another process.")
-        print(f"See them with: slabnet table {out}, or: slabnet report {out} --out report.html")
+        if grid.records:
+            print(f"See them with: slabnet table {out}, or: slabnet report {out} --out report.html")
     if grid.failed:
         names_of = ", ".join(grid.failed)
         raise SlabnetError(f"reproduce: {len(grid.failed)} of {len(plans)} runs failed: {names_of}")
@@ -123,15 +134,21 @@ def table(
     names = list(TABLES) if only is None else [check_choice("table", "--only", only, TABLES)]
     records = read_records(results)
     made = {name: TABLES[name](records) for name in names}
+    departures = departures_of(records)
     if json:
-        print(json_module.dumps({name: t.to_dicts() for name, t in made.items()}))
+        print(json_module.dumps({name: t.to_dicts() for name, t in made.items()} | {"departures": departures}))
         return
-    print("\n\n".join(t.render(format) for t in made.values()))
-    if format == "text" and "1" in names:
-        print("\n+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range.")
-        print("The paper's tables were made with hidden layers 400, 600 (its text says 400, 600, 600).")
-        said = {line for record in records for line in record["plan"]["departures"]}
-        print("Where settings are not those of its text:", *sorted(said), sep="\n- ")
+    print("\n\n".join(t.titled(format) if len(made) > 1 else t.render(format) for t in made.values()))
+    if format == "csv":
+        return
+    said = [LEGEND] if "1" in names else []
+    for profile, lines in departures.items():
+        said += [
+            f"Where the settings of {profile} are not those of the paper's text:",
+            *(f"- {line}" for line in lines),
+        ]
+    before = "% " if format == "latex" else ""
+    print("", *(before + line for line in said), sep="\n")
 
 
 @commands.command(
@@ -143,9 +160,8 @@ def figures(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
     json: Json = False,
 ) -> None:
-    if out.exists() and not out.is_dir():
-        refuse("figures", "--out", "a folder", str(out))
     read_records(results)
+    make_folder("figures", out)
     from slabnet.experiments.figures import write_figures
 
     paths = [str(path) for path in write_figures(results, out)]
@@ -175,7 +191,25 @@ def data(
         print(json_module.dumps(sets))
         return
     for part in sets:
-        print(f"{part['name']:<15} {part['where'] or 'not here; slabnet data ' + str(part['name']) + ' fetches it'}")
+        fetches = f"; slabnet data {part['name']} fetches it"
+        there = f"{part['where']}{', but damaged' + fetches if part['damaged'] else ''}"
+        print(f"{part['name']:<15} {there if part['where'] else 'not here' + fetches}")
+
+
+def make_folder(where: str, out: Path) -> None:
+    """The folder of --out, or one line that names it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        refuse(where, "--out", "a folder that is there or can be made", str(out))
+
+
+def departures_of(records: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Where the settings of each profile are not those of the paper's text."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        found.setdefault(record["plan"]["profile"], {}).update(dict.fromkeys(record["plan"]["departures"]))
+    return {profile: list(lines) for profile, lines in found.items()}
 
 
 def parse_widths(where: str, text: str | None) -> tuple[int, ...] | None:

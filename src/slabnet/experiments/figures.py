@@ -27,16 +27,23 @@ from slabnet.plots.runs import (
 )
 
 COLUMNS = 5
+CLASSES = {
+    "fashion-mnist": ("t-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
+}
+BARS = (
+    "Bars: votes of 100 drawn networks for each class (green: the truth, red: what was predicted instead, blue: the "
+    "others); yellow: averaged probabilities; dashed: the 0.95 needed to decide."
+)
 CAPTIONS = {
-    "averaging": "Accuracy against the number of networks averaged. It grows fast up to about ten.",
-    "entropy": "Entropy of the averaged prediction on images of the other data set: the further right, the more doubt.",
+    "averaging": "Accuracy against the number of networks averaged.",
+    "entropy": "Share of images whose averaged prediction has at most this entropy: the further right, the more doubt. "
+    "Doubt is wanted about the other data set (left), not about the own one (right).",
     "alpha": "Inclusion probabilities of each layer; weights right of the red line make the median model.",
     "training": "Mean inclusion probability while training: whether alpha settles, or climbs back towards psi.",
     "drawn": "One network drawn from the posterior: which weights are in it, and their values.",
-    "wrong": "Wrongly classified images. Bars: votes of 100 drawn networks (green the truth, red what was predicted); "
-    "yellow: averaged probabilities; dashed: the 0.95 needed to decide.",
-    "home": "The first test images of the data set the network knows, with the same bars.",
-    "abroad": "Images of the other data set, with the same bars: there is no right answer, and doubt is the right one.",
+    "wrong": f"Wrongly classified images. {BARS}",
+    "home": f"The first test images of the data set the network knows. {BARS}",
+    "abroad": f"Images of the other data set: no class is right, and doubt is the right answer. {BARS}",
 }
 
 
@@ -56,7 +63,10 @@ def write_figures(results: str | Path, out: str | Path, kinds: tuple[str, ...] =
 
 def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
     """(name, figure) of every figure; a name begins with the key of its caption."""
-    groups = groups_of(read_records(results))
+    groups, pictures = (
+        groups_of(read_records(results)),
+        read_pictures(results),
+    )  # all is read before anything is written
     for dataset in dict.fromkeys(group.dataset for group in groups):
         own = [group for group in groups if group.dataset == dataset]
         curves = {group.label: group.runs[0]["averaging"] for group in own if group.runs[0]["averaging"]}
@@ -73,7 +83,7 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
             psi = math.exp(-2)
             plot_inclusion_history(axes, {group.label: group.runs[0]["history"]["fit"] for group in chosen}, psi)
             yield f"training-{dataset}", figure
-    for part in read_pictures(results):
+    for part in pictures:
         name = part["key"]
         yield f"drawn-{name}", _drawn(part)
         for key in ("wrong", "home", "abroad"):
@@ -82,14 +92,14 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
 
 
 def _one(title: str) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.2), layout="constrained")  # wide enough for a legend beside the curves
     axes = figure.subplots()
     axes.set_title(title)
     return figure, axes
 
 
 def _entropy(dataset: str, groups: list[Group]) -> Figure:
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = Figure(figsize=(12.5, 4.4), layout="constrained")
     pair = figure.subplots(1, 2, sharey=True)
     for axes, key in zip(pair, ("abroad", "home"), strict=True):
         values = {
@@ -100,6 +110,7 @@ def _entropy(dataset: str, groups: list[Group]) -> Figure:
         plot_entropies(axes, values)
         foreign = groups[0].runs[0]["data"]["foreign"]
         axes.set_title(f"trained on {dataset}, asked about {foreign if key == 'abroad' else dataset}")
+    pair[0].get_legend().remove()  # one for both
     return figure
 
 
@@ -111,6 +122,8 @@ def _alpha(dataset: str, groups: list[Group]) -> Figure:
         for index, part in enumerate(group.runs[0]["layers"]):
             plot_alpha(line[index], part["histogram"], f"{group.label}: layer {index + 1}")
             line[index].title.set_fontsize(8)
+        for axes in line[len(group.runs[0]["layers"]) :]:
+            axes.set_visible(False)
     figure.suptitle(f"{dataset}: inclusion probabilities")
     return figure
 
@@ -122,7 +135,7 @@ def _drawn(part: dict[str, Any]) -> Figure:
     for number, (line, layer) in enumerate(zip(grid, layers, strict=True)):
         weights = unpack(layer["weights"], np.int8, tuple(layer["shape"])) / 127.0
         plot_drawn_layer(line[0], line[1], weights, layer["largest"], f"layer {number + 1}")
-    figure.suptitle(f"{part['dataset']}: one network drawn from the posterior")
+    figure.suptitle(f"{part['key']}: one network drawn from the posterior")
     return figure
 
 
@@ -137,8 +150,17 @@ def _cases(part: dict[str, Any], key: str) -> Figure:
         pixels = unpack(case["image"], np.uint8, shape)
         plot_case(grid[2 * index], grid[2 * index + 1], case, pixels, part["draws"])
     asked = part.get("foreign") if key == "abroad" else part["dataset"]
-    figure.suptitle(f"trained on {part['dataset']}, asked about {asked}: {part['draws']} draws", fontsize=10)
+    said = (
+        f"{part['key']}: trained on {part['dataset']}, asked about {asked}, {part['draws']} draws{_legend(str(asked))}"
+    )
+    figure.suptitle(said, fontsize=9)
     return figure
+
+
+def _legend(dataset: str) -> str:
+    """What the numbers under the bars stand for, where they are not digits."""
+    names = CLASSES.get(dataset)
+    return "" if names is None else "\n" + ", ".join(f"{number} {name}" for number, name in enumerate(names))
 
 
 def _bytes(figure: Figure, kind: str) -> bytes:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from slabnet.checks import check_choice
 from slabnet.files import safe_text
 
+# in words where a spreadsheet would take a sign for a formula
+_MARKS = {"+": "better", "-": "worse", "=": "same"}
+_MARKS |= {f"{sign}*": f"{word}, in range" for sign, word in _MARKS.items()}
 FORMATS = ("text", "markdown", "latex", "csv")
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
 _LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -31,6 +34,16 @@ class Table:
         """The table as text in one of the formats."""
         check_choice("table", "format", form, FORMATS)
         return {"text": self._text, "markdown": self._markdown, "latex": self._latex, "csv": self._csv}[form]()
+
+    def titled(self, form: str) -> str:
+        """The table under its title, as several tables in one text need it."""
+        before = {
+            "text": "",
+            "markdown": f"### {self.title}\n\n",
+            "latex": f"% {self.title}\n",
+            "csv": f"# {self.title}\n",
+        }
+        return before[form] + self.render(form)
 
     def to_dicts(self) -> list[dict[str, str]]:
         """Each line with the names of its columns."""
@@ -63,5 +76,6 @@ class Table:
 
     def _csv(self) -> str:
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows([map(safe_text, line) for line in [self.header, *self.lines]])
+        lines = [[safe_text(_MARKS.get(cell, cell)) for cell in line] for line in [self.header, *self.lines]]
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
         return buffer.getvalue().rstrip("\n")

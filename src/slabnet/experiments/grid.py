@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slabnet.checks import FileError
 from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.members import members_folder, members_of
@@ -39,7 +40,7 @@ def run_grid(
     """Make all runs on an engine; two grids may share a folder, each run is made by one of them."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    waiting = [plan for plan in plans if not is_done(plan, folder)]
+    waiting = missing(plans, folder)
     first = min((plan.seed for plan in plans), default=0)
     jobs = [Job(plan, folder, pictures and plan.seed == first, threads) for plan in waiting]
     parts = _members(jobs)
@@ -59,6 +60,22 @@ def run_grid(
     return Grid(records, len(plans) - len(waiting), outcomes.failed, outcomes.elsewhere)
 
 
+def missing(plans: Sequence[Plan], folder: Path) -> list[Plan]:
+    """The runs whose record is not there yet; a damaged one is set aside, and its run made again."""
+    waiting = []
+    for plan in plans:
+        try:
+            done = is_done(plan, folder)
+        except FileError as error:
+            path = Files(folder, plan.key).record
+            path.replace(path.with_name(f"{path.name}.bad"))
+            _say(f"{error}; set aside, making the run again")
+            done = False
+        if not done:
+            waiting.append(plan)
+    return waiting
+
+
 def _members(jobs: Sequence[Job]) -> list[tuple[Job, Job]]:
     """The members of ensembles that are still to be made, each with the ensemble it belongs to."""
     found = []
@@ -74,7 +91,7 @@ class _Outcomes:
     """What became of the runs so far, said as it comes."""
 
     def __init__(self, jobs: int) -> None:
-        self.jobs, self.done, self.started = jobs, 0, time.monotonic()
+        self.jobs, self.done, self.made, self.started = jobs, 0, 0, time.monotonic()
         self.failed: dict[str, str] = {}
         self.elsewhere: list[str] = []
 
@@ -83,8 +100,9 @@ class _Outcomes:
         self.done += 1
         key = job.plan.key if ensemble is None else ensemble.plan.key
         name = key if ensemble is None else f"{key}, a member"
-        left = (time.monotonic() - self.started) / self.done * (self.jobs - self.done)
-        ahead = f", {_time(left)} left" if self.done < self.jobs else ""
+        self.made += problem is None  # a run that failed at once says nothing of how long the others take
+        left = (time.monotonic() - self.started) / max(1, self.made) * (self.jobs - self.done)
+        ahead = f", {_time(left)} left" if self.made and self.done < self.jobs else ""
         if problem is None:
             _say(f"run {self.done} of {self.jobs} done: {name}{ahead}")
         elif problem.startswith("Claimed"):

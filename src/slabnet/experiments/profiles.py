@@ -13,6 +13,7 @@ from slabnet.checks import Settings, check_choice, check_whole
 from slabnet.config import NetworkConfig, Prior, Recipe, Start, TrainConfig
 from slabnet.methods import METHODS
 
+PAPERS_TABLES, PAPERS_TEXT = (400, 600), (400, 600, 600)  # hidden layers
 Changes = dict[str, dict[str, Any]]  # table -> setting -> value, as in a recipe
 
 
@@ -93,18 +94,36 @@ class Profile(Settings):
         check_choice("profile", "method", method, METHODS)
         base, changes = Recipe.named(self.recipe), self.methods.get(method, {})
         shorter = {} if epochs is None else {"epochs": epochs}
-        train = base.train.model_dump() | self.train | changes.get("train", {}) | shorter | {"seed": seed}
+        profiles = base.train.model_dump() | self.train | changes.get("train", {})
+        usual = (profiles["epochs"], (profiles | self.post | changes.get("post", {}))["epochs"])
+        train = profiles | shorter | {"seed": seed}
         post = train | {"omega_settle_epoch": None, "ramp_epochs": 0} | self.post | changes.get("post", {})
         post |= {"seed": seed + 1} | ({} if post_epochs is None else {"epochs": post_epochs})
         network = base.network.model_dump() | changes.get("network", {}) | {"method": method}
+        network |= {} if hidden is None else {"hidden": hidden}
         return Plan(
             dataset=dataset,
             profile=self.name,
             seed=seed,
-            network=NetworkConfig(**network | ({} if hidden is None else {"hidden": hidden})),
+            network=NetworkConfig(**network),
             prior=Prior(**base.prior.model_dump() | changes.get("prior", {})),
             start=Start(**base.start.model_dump() | changes.get("start", {})),
             train=TrainConfig(**train),
             post=TrainConfig(**post),
-            departures=self.departures,
+            departures=(*self.departures, *_departures(tuple(network["hidden"]), train, post, usual)),
         )
+
+
+def _departures(
+    hidden: tuple[int, ...], train: dict[str, Any], post: dict[str, Any], usual: tuple[Any, Any]
+) -> list[str]:
+    """Where widths and epochs that were asked for are not those of the paper's text, or of the profile."""
+    found = []
+    if hidden != PAPERS_TEXT:
+        said = " (--hidden 400,600,600)" if hidden == PAPERS_TABLES else ", its tables were made with 400, 600"
+        as_tables = " as in the paper's tables" if hidden == PAPERS_TABLES else ""
+        found.append(f"hidden layers {', '.join(map(str, hidden))}{as_tables}; its text says 400, 600, 600{said}")
+    for stage, ours, theirs in (("training", train["epochs"], usual[0]), ("post-training", post["epochs"], usual[1])):
+        if ours != theirs:
+            found.append(f"{stage} for {ours} epochs; the profile has {theirs}")
+    return found

@@ -7,6 +7,8 @@ the only source of tables and figures.
 from __future__ import annotations
 
 import copy
+import logging
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -36,6 +38,7 @@ from slabnet.store import save
 from slabnet.train import fit
 
 DRAWS = 10
+logger = logging.getLogger("slabnet")
 FOREIGN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 
 
@@ -59,15 +62,18 @@ def claimed(work: Path) -> Iterator[None]:
     import fcntl
 
     work.mkdir(parents=True, exist_ok=True)
-    with open(work.with_suffix(".lock"), "w") as file:
+    lock = work.with_suffix(".lock")
+    with open(lock, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_ino != lock.stat().st_ino:  # its owner ended, and somebody has made a new one
+                raise OSError
         except OSError:
             raise Claimed(f"reproduce: {work.stem} is being run by another process") from None
         try:
             yield
         finally:
-            work.with_suffix(".lock").unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
             if work.is_dir() and not any(work.iterdir()):
                 work.rmdir()
 
@@ -79,6 +85,8 @@ class _Experiment:
         self.plan, self.files, self.show = plan, files, show
         whole = load(plan.dataset)
         self.split = whole if plan.fold is None else fold_of(whole, *plan.fold)
+        self.foreign = _foreign(plan)
+        self.made_by = provenance()  # of what runs here, whatever is committed meanwhile
         self.histories: dict[str, dict[str, Any]] = {}  # columns of the epochs
         self.seconds: dict[str, float] = {}
 
@@ -111,14 +119,18 @@ class _Experiment:
             self._post_train(small, chosen)
         if net.method.post_training:
             rows += rows_of(joint, chosen, small, test, post_trained=True, **options)
-        foreign = self._foreign()
+        foreign = self.foreign
         versions: dict[str, Network] = {"as fitted": net} | ({"post-trained": joint} if joint is not net else {})
         started = time.perf_counter()
         record = {
             "plan": plan.model_dump(mode="json"),
             "command": _command(plan),
-            **provenance(),
-            "data": {"train": len(self.split.train[1]), "test": len(test[1]), "foreign": FOREIGN.get(plan.dataset)},
+            **self.made_by,
+            "data": {
+                "train": len(self.split.train[1]),
+                "test": len(test[1]),
+                "foreign": None if foreign is None else foreign.name,
+            },
             "rows": [row.to_dict() for row in rows],
             "layers": describe_layers(net, chosen),
             "averaging": averaging_curve(net, test, plan.seed),
@@ -167,13 +179,15 @@ class _Experiment:
             self.histories[name], self.seconds[name] = record["history"]["fit"], record["seconds"]["fit"]
         assemble(net, self.plan, self.files.folder)
 
-    def _foreign(self) -> Split | None:
-        """The data set that a network of this one should not recognise, where its files are at hand."""
-        name = FOREIGN.get(self.plan.dataset)
-        try:
-            return None if name is None else load(name)
-        except NoData:
-            return None
+
+def _foreign(plan: Plan) -> Split | None:
+    """The data set that a network of this one should not recognise, where its files are at hand."""
+    name = FOREIGN.get(plan.dataset)
+    try:
+        return None if name is None else load(name)
+    except NoData as error:
+        logger.warning("%s; %s goes on without strangers", error, plan.key)
+        return None
 
 
 def _choose(net: Network) -> Selection | None:

@@ -9,8 +9,11 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from slabnet.experiments.formats import Table
+from slabnet.experiments.profiles import PAPERS_TABLES, Profile
 
 Record = dict[str, Any]
+PUBLISHED = {"mnist": (60_000, 10_000), "fashion-mnist": (60_000, 10_000)}  # rows to train on and to test on
+MISSING = ""  # a dash would read as "worse"
 METHODS_IN_ORDER = ("lbbnn", "gaussian", "mixture", "concrete-dropout", "horseshoe")
 
 
@@ -22,26 +25,45 @@ class Group(NamedTuple):
     method: str
     hidden: tuple[int, ...]
     folds: int  # of a cross-validation; 0: the data set's own test rows
+    epochs: tuple[int | None, int | None]  # of training and post-training
     runs: list[Record]
 
     @property
     def label(self) -> str:
-        widths = "" if self.hidden == (400, 600) else f" ({'-'.join(map(str, self.hidden))})"
-        return f"{self.method}, {self.profile}{widths}" + (f", {self.folds} folds" if self.folds else "")
+        widths = "" if self.hidden == PAPERS_TABLES else f" ({'-'.join(map(str, self.hidden))})"
+        length = "" if self._whole else f", {self.epochs[0]} + {self.epochs[1]} epochs"
+        return f"{self.method}, {self.profile}{widths}" + (f", {self.folds} folds" if self.folds else "") + length
+
+    @property
+    def _whole(self) -> bool:
+        """Whether these runs have the length their profile gives them."""
+        if self.profile not in Profile.names():
+            return True
+        plan = Profile.named(self.profile).plan(self.dataset, self.method, 0)
+        return self.epochs == (plan.train.epochs, plan.post.epochs)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the paper has numbers for this: it tests on the published rows, all of them."""
+        data, published = self.runs[0].get("data", {}), PUBLISHED.get(self.dataset)
+        return not self.folds and published is not None and (data.get("train"), data.get("test")) == published
 
 
 def groups_of(records: list[Record]) -> list[Group]:
     """Records sorted into groups: data set, method in the paper's order, profile."""
-    found: dict[tuple[str, str, str, tuple[int, ...], int], list[Record]] = {}
+    found: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         plan = record["plan"]
         network, fold = plan["network"], plan.get("fold")
         folds = 0 if fold is None else fold[1]
-        key = (plan["dataset"], plan["profile"], network["method"], tuple(network["hidden"]), folds)
+        epochs = (plan["train"]["epochs"], plan["post"]["epochs"])
+        key = (plan["dataset"], plan["profile"], network["method"], tuple(network["hidden"]), folds, epochs)
         found.setdefault(key, []).append(record)
     ranks = {name: rank for rank, name in enumerate(METHODS_IN_ORDER)}
-    order = sorted(found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], *key[3:]))
-    return [Group(*key, found[key]) for key in order]
+    order = sorted(
+        found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], str(key[3:]))
+    )
+    return [Group._make((*key, found[key])) for key in order]
 
 
 def table1(records: list[Record]) -> Table:
@@ -63,8 +85,11 @@ def table1(records: list[Record]) -> Table:
             line = [group.dataset, group.label, str(len(rows)), gamma, beta, "Y" if post else "N", str(draws)]
             line += [_spread(accuracy), _paper_spread(paper), _mark(median, paper, "accuracy", larger=True)]
             averaged = draws > 1
-            line += [_median(rows, "accuracy_at_95", ".3f") if averaged else "-", _paper(paper, "accuracy_at_95")]
-            line += [_median(rows, "classified_at_95", ".0f") if averaged else "-", _paper(paper, "classified_at_95")]
+            line += [_median(rows, "accuracy_at_95", ".3f") if averaged else MISSING, _paper(paper, "accuracy_at_95")]
+            line += [
+                _median(rows, "classified_at_95", ".0f") if averaged else MISSING,
+                _paper(paper, "classified_at_95"),
+            ]
             density = statistics.median(row["density_used"] for row in rows)
             line += [f"{density:.3f}", _paper(paper, "density"), _mark(density, paper, "density", larger=False)]
             lines.append(line)
@@ -73,7 +98,18 @@ def table1(records: list[Record]) -> Table:
 
 def table3(records: list[Record]) -> Table:
     """Mean inclusion probability of each layer, median and standard deviation over the runs."""
-    header = ["data", "profile", "runs", "layer", "weights", "mean alpha", "sd", "paper: alpha", "paper: sd", "ratio"]
+    header = [
+        "data",
+        "method, profile",
+        "runs",
+        "layer",
+        "weights",
+        "mean alpha",
+        "sd",
+        "paper: alpha",
+        "paper: sd",
+        "ratio",
+    ]
     lines = []
     for group in groups_of(records):
         layers = [[part for part in run["layers"] if "inclusion" in part] for run in group.runs]
@@ -81,13 +117,14 @@ def table3(records: list[Record]) -> Table:
             continue
         for index, part in enumerate(layers[0]):
             values = [run[index]["inclusion"] for run in layers]
-            paper = next((r for r in paper_table3() if (r["dataset"], r["layer"]) == (group.dataset, index + 1)), None)
-            sd = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "-"
+            theirs = paper_table3() if group.comparable and group.hidden == PAPERS_TABLES else ()
+            paper = next((r for r in theirs if (r["dataset"], r["layer"]) == (group.dataset, index + 1)), None)
+            sd = f"{statistics.stdev(values):.4f}" if len(values) > 1 else MISSING
             median = statistics.median(values)
-            line = [group.dataset, group.profile, str(len(values)), str(index + 1), str(part["weights"])]
+            line = [group.dataset, group.label, str(len(values)), str(index + 1), str(part["weights"])]
             line += [f"{median:.4f}", sd]
             if paper is None:
-                line += ["-", "-", "-"]
+                line += [MISSING] * 3
             else:
                 line += [f"{paper['median_inclusion']:.4f}", f"{paper['sd']:.4f}"]
                 line += [f"{median / paper['median_inclusion']:.2f}"]
@@ -111,7 +148,7 @@ def densities(records: list[Record]) -> Table:
         line += [_paper_spread(paper), _median(rows, "weights", ".0f"), _median(rows, "density_median", ".4f")]
         line += [_paper(paper, "density"), _median(rows, "density_active", ".4f")]
         line += [_median(rows, "density_expected", ".4f")]
-        line += [_median(drawn, "density_used", ".4f") if drawn else "-"]
+        line += [_median(drawn, "density_used", ".4f") if drawn else MISSING]
         lines.append(line)
     return Table("The chosen model with its means, post-trained, and the densities", header, lines)
 
@@ -127,7 +164,7 @@ def foreign(records: list[Record]) -> Table:
             line = [group.dataset, group.label, str(len(runs)), version]
             for key in ("auroc", "auroc_mutual_information"):
                 values = [run["foreign"][version][key] for run in runs if run.get("foreign")]
-                line.append(f"{statistics.median(values):.3f}" if values else "-")
+                line.append(f"{statistics.median(values):.3f}" if values else MISSING)
             for key in ("nll", "brier", "calibration_error"):
                 line.append(f"{statistics.median(run['trust'][version][key] for run in runs):.4f}")
             lines.append(line)
@@ -182,10 +219,10 @@ def _by_way(group: Group) -> dict[tuple[str, str, bool, int], list[Record]]:
 
 
 def _paper_row(group: Group, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
-    """The same of the paper; it has no cross-validation."""
-    for row in paper_table1():
+    """The same of the paper."""
+    for row in paper_table1() if group.comparable else ():
         key = (row["gamma"], row["beta"], row["post_trained"], row["draws"])
-        if (row["dataset"], row["method"]) == (group.dataset, group.method) and key == way and not group.folds:
+        if (row["dataset"], row["method"]) == (group.dataset, group.method) and key == way:
             return row
     return None
 
@@ -197,19 +234,19 @@ def _spread(values: list[float]) -> str:
 
 def _paper_spread(paper: dict[str, Any] | None) -> str:
     if paper is None:
-        return "-"
+        return MISSING
     return f"{paper['accuracy']:.3f} ({paper['accuracy_min']:.3f}, {paper['accuracy_max']:.3f})"
 
 
 def _paper(paper: dict[str, Any] | None, key: str) -> str:
     if paper is None or paper[key] is None:
-        return "-"
+        return MISSING
     return f"{paper[key]:.0f}" if key == "classified_at_95" else f"{paper[key]:.3f}"
 
 
 def _median(rows: list[Record], key: str, form: str) -> str:
     values = [row[key] for row in rows if row[key] is not None]
-    return format(statistics.median(values), form) if values else "-"
+    return format(statistics.median(values), form) if values else MISSING
 
 
 def _mark(value: float, paper: dict[str, Any] | None, key: str, larger: bool) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+FEW_CURVES = 4  # more of them leave no room for a legend
 TRUTH, WRONG, OTHER, QUIET, AVERAGE = "#2a9d55", "#c8322b", "#4c72b0", "#8a8a8a", "#d9a400"
 
 
 def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Any:
     """Accuracy against the number of draws averaged, one line a run (the paper's fig. predsamples)."""
-    for name, points in curves.items():
-        axes.plot([p["draws"] for p in points], [p["accuracy"] for p in points], marker="o", markersize=3, label=name)
+    for (name, points), look in zip(curves.items(), _looks(curves), strict=True):
+        values = [p["accuracy"] for p in points]
+        axes.plot([p["draws"] for p in points], values, marker="o", markersize=3, label=name, **look)
     axes.set(xscale="log", xlabel="networks averaged (R)", ylabel="test accuracy")
     axes.set_xticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
     axes.minorticks_off()
@@ -23,8 +26,8 @@ def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]
 
 def plot_entropies(axes: Any, quantiles: Mapping[str, Sequence[float]], classes: int = 10) -> Any:
     """Share of the rows whose predictive entropy is at most x (the paper's fig. entrop)."""
-    for name, values in quantiles.items():
-        axes.plot(values, np.linspace(0, 1, len(values)), label=name)
+    for (name, values), look in zip(quantiles.items(), _looks(quantiles), strict=True):
+        axes.plot(values, np.linspace(0, 1, len(values)), label=name, **look)
     axes.axvline(np.log(classes), color=QUIET, linestyle=":", linewidth=0.8)
     axes.set(xlabel=f"entropy of the averaged probabilities, nats (dotted: log {classes})", ylabel="share of images")
     _finish(axes)
@@ -43,9 +46,9 @@ def plot_alpha(axes: Any, histogram: Sequence[int], title: str = "") -> Any:
 
 def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequence[float]]], psi: float) -> Any:
     """Mean alpha over the epochs, for several runs; the dashed line is the prior's psi."""
-    for name, history in columns.items():
+    for (name, history), look in zip(columns.items(), _looks(columns), strict=True):
         values = history["density_expected"]
-        axes.plot(range(1, len(values) + 1), values, label=name)
+        axes.plot(range(1, len(values) + 1), values, label=name, **look)
     axes.axhline(psi, color=QUIET, linestyle="--", linewidth=0.8)
     axes.set(xlabel="epoch", ylabel="mean alpha (dashed: psi)")
     _finish(axes)
@@ -87,7 +90,18 @@ def plot_case(image: Any, bars: Any, case: Mapping[str, Any], pixels: np.ndarray
     bars.spines[["top", "right", "left"]].set_visible(False)
 
 
+def _looks(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """A colour for what stands before the first comma of a name, a dash for what stands after it."""
+    colours: dict[str, str] = {}
+    dashes: dict[str, Any] = {}
+    for name in names:
+        first, _, rest = name.partition(",")
+        colour = colours.setdefault(first, f"C{len(colours) % 10}")
+        yield {"color": colour, "linestyle": dashes.setdefault(rest, DASHES[len(dashes) % len(DASHES)])}
+
+
 def _finish(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=7)
+    few = len(axes.get_lines()) <= FEW_CURVES
+    axes.legend(frameon=False, fontsize=7, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
