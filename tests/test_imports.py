@@ -16,7 +16,7 @@ import slabnet as sn
 
 SOURCE = Path(sn.__file__).parent
 ROWS = [
-    ["version", "checks"],
+    ["version", "checks", "halting"],
     ["methods", "files", "noise", "kl"],
     ["config", "recipes", "kernels", "enumeration", "containers"],
     ["posteriors", "checkpoints", "meeting", "shared_sums"],

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,6 +18,7 @@ from slabnet.checks import SlabnetError, Stopped, check_choice, one_line, printa
 from slabnet.config import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.experiments.commands import Json, commands, parse_widths
 from slabnet.files import check_writable, checkpoints_of, is_there
+from slabnet.halting import halting
 from slabnet.methods import METHODS
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
 from slabnet.report.commands import commands as report_commands
@@ -157,33 +157,18 @@ def fit(
         print(f"Look at it {shown}")
 
 
-class _Halt(KeyboardInterrupt):
-    """A signal that came while no step was being made; training itself keeps what it has first."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.number = number
-
-
 @contextmanager
 def _stoppable(out: Path) -> Iterator[None]:
     """Make one line of Ctrl-C and SIGTERM at any moment of a fit, which says whether there is something to resume."""
-
-    def halt(number: int, frame: FrameType | None) -> None:
-        raise _Halt(number)
-
-    before = {number: signal.signal(number, halt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with halting():
+            yield
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         number = int(getattr(stopped, "number", signal.SIGINT))
         kept = any(checkpoints_of(out).glob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if kept else "there is nothing to resume"
         said = str(stopped) or f"stopped by {signal.Signals(number).name}"
         raise Stopped(f"slabnet: {said}; {then}" if _speaks() else "", number) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say_finished(out: Path, json: bool) -> None:

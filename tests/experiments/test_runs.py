@@ -241,6 +241,18 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_records(tmp_path: Path) ->
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in (tmp_path / "b").iterdir())
 
 
+@pytest.mark.crash
+def test_sigterm_before_the_first_checkpoint_is_one_line(tmp_path: Path) -> None:
+    words = ["reproduce", "--dataset", "digits", "--methods", "lbbnn", "--runs", "1", "--out", str(tmp_path / "a")]
+    process = subprocess.Popen([sys.executable, "-m", "slabnet", *words], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob("a/*.lock")):
+        time.sleep(0.01)
+    process.terminate()
+    said = process.communicate()[1].splitlines()
+    assert process.returncode == 143
+    assert "go on with the same command" in said[-1]
+
+
 def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> None:
     records = read_records(results)
     mnist = [json.loads(json.dumps(r).replace('"digits"', '"mnist"')) for r in records]  # as if they were of MNIST,

@@ -17,6 +17,7 @@ from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
 from slabnet.experiments.tables import TABLES
 from slabnet.files import check_writable
+from slabnet.halting import halting
 from slabnet.methods import METHODS
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
@@ -96,7 +97,8 @@ def reproduce(
     if threads is None and (jobs > 1 or engine == "ray"):
         threads = max(1, (os.cpu_count() or 1) // jobs) if engine == "local" else max(1, int(cpus))
     try:
-        grid = run_grid(plans, out, engine=where, threads=threads)
+        with halting():
+            grid = run_grid(plans, out, engine=where, threads=threads)
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         said = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
         raise Stopped(said, getattr(stopped, "number", 2)) from None

@@ -1,0 +1,31 @@
+"""Signals as an error that knows its number, so that a command can say one line about what it keeps."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Halt(KeyboardInterrupt):
+    """A signal that came while no step was being made; training itself keeps what it has first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+@contextmanager
+def halting() -> Iterator[None]:
+    """Make a `Halt` of Ctrl-C and SIGTERM inside the block."""
+
+    def halt(number: int, frame: FrameType | None) -> None:
+        raise Halt(number)
+
+    before = {number: signal.signal(number, halt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
