@@ -157,14 +157,19 @@ def why(groups: list[Group]) -> str:
         single, rest = (
             [gap for way, gap in gaps.items() if "PT Y" in way and _one_draw(way) == one] for one in (True, False)
         )
+        least = min(*moved, *stayed)
+        lowest = (
+            "That is the lowest it comes to here, so what is missing to the paper's number is not the epoch of the lowering; "
+            "temperature and starting values, which the text does not give either, are what is left. "
+            if stayed[-1] <= 1.05 * least
+            else f"The lowest it comes to is {least:.3f}. "
+        )
         said.append(
             f"**{dataset}.** With omega's step at 0.1 to the end (`paper`), mean alpha falls to {moved[low]:.3f} by epoch {low + 1} "
             f"and then climbs to {moved[-1]:.3f}, near psi = 0.135: at this temperature an indicator hears of the data only when a "
             "uniform number falls next to its alpha, and between two such moments the steps are noise of a size that undoes what was "
-            "learned. No run that ends there can give Table 3, so omega's step must have been lowered on the way, which the text does not "
-            f"say. Lowered after 20 epochs (`paper-settled`), mean alpha stays at {stayed[-1]:.3f}. That is the lowest it comes to here, so "
-            "what is missing to the paper's number is not the epoch of the lowering; temperature and starting values, which the text does "
-            "not give either, are what is left. "
+            "learned. A run that ends there cannot give Table 3, which suggests that omega's step was lowered on the way; the text does not "
+            f"say so. Lowered after 20 epochs (`paper-settled`), mean alpha stays at {stayed[-1]:.3f}. {lowest}"
             f"With alpha at rest the weights learn on undisturbed, which is why accuracies before post-training are above the paper's "
             f"(by {_span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "
             f"prior: means and averages stay with the paper's (gaps of {_span(rest)}), a single draw loses ({_span(single)})."

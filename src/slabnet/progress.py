@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Literal, Self
@@ -29,6 +30,7 @@ class Watch(AbstractContextManager["Watch"]):
         self.lines = show == "lines" and not terminal
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._began, self._seen = time.monotonic(), 0
 
     def __enter__(self) -> Self:
         if self.bar:
@@ -56,6 +58,20 @@ class Watch(AbstractContextManager["Watch"]):
         said += f"  density {done.density_median:.2%}"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done.epoch, said=said)
-        every = max(1, self.epochs // LINES)
-        if self.lines and (done.epoch % every == 0 or done.epoch == self.epochs):
-            print(f"{self.label}: epoch {done.epoch}/{self.epochs}  {said}", file=sys.stderr, flush=True)
+        self._seen += 1  # here: epochs before a checkpoint were not
+        every, left = max(1, self.epochs // LINES), self.epochs - done.epoch
+        if self.lines and (done.epoch % every == 0 or left == 0):
+            ahead = f"  {about((time.monotonic() - self._began) / self._seen * left)} left" if left else ""
+            print(f"{self.label}: epoch {done.epoch}/{self.epochs}  {said}{ahead}", file=sys.stderr, flush=True)
+
+
+def about(seconds: float) -> str:
+    """A time for a person who waits.
+
+    >>> about(40), about(400), about(9000)
+    ('about 40 s', 'about 7 min', 'about 2 h 30 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"about {minutes} min"

@@ -146,7 +146,7 @@ def test_departures_say_what_a_plan_does() -> None:
         paper.plan("mnist", "lbbnn", 0, hidden=h, epochs=e).departures for h, e in (((400, 600, 600), 250), ((20,), 3))
     )
     assert not any("hidden" in line or "epochs;" in line for line in text)
-    assert any(line.startswith("hidden layers 20; its text says 400, 600, 600") for line in short)
+    assert any(line.startswith("hidden layers 20; the paper's text says 400, 600, 600") for line in short)
     assert "training for 3 epochs; the profile has 250" in short
 
 

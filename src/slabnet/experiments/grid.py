@@ -14,6 +14,7 @@ from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.profiles import Plan
+from slabnet.progress import about
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _Outcomes:
         name = key if ensemble is None else f"{key}, a member"
         self.made += problem is None  # a run that failed at once says nothing of how long the others take
         left = (time.monotonic() - self.started) / max(1, self.made) * (self.jobs - self.done)
-        ahead = f", {_time(left)} left" if self.made and self.done < self.jobs else ""
+        ahead = f", {about(left)} left" if self.made and self.done < self.jobs else ""
         if problem is None:
             _say(f"run {self.done} of {self.jobs} done: {name}{ahead}")
         elif problem.startswith("Claimed"):
@@ -119,8 +120,3 @@ class _Outcomes:
 
 def _say(text: str) -> None:
     print(f"reproduce: {text}", file=sys.stderr, flush=True)
-
-
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"about {minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"about {max(1, minutes)} min"
