@@ -18,6 +18,7 @@ from slabnet.experiments.packing import unpack
 from slabnet.experiments.tables import Group, groups_of
 from slabnet.files import write_atomically
 from slabnet.plots.runs import (
+    POST,
     plot_alpha,
     plot_averaging,
     plot_case,
@@ -103,7 +104,7 @@ def _entropy(dataset: str, groups: list[Group]) -> Figure:
     pair = figure.subplots(1, 2, sharey=True)
     for axes, key in zip(pair, ("abroad", "home"), strict=True):
         values = {
-            f"{group.label}{'' if version == 'as fitted' else ', post-trained'}": found[key]
+            f"{group.label}{'' if version == 'as fitted' else POST}": found[key]
             for group in groups
             for version, found in (group.runs[0].get("foreign") or {}).items()
         }
@@ -150,9 +151,8 @@ def _cases(part: dict[str, Any], key: str) -> Figure:
         pixels = unpack(case["image"], np.uint8, shape)
         plot_case(grid[2 * index], grid[2 * index + 1], case, pixels, part["draws"])
     asked = part.get("foreign") if key == "abroad" else part["dataset"]
-    said = (
-        f"{part['key']}: trained on {part['dataset']}, asked about {asked}, {part['draws']} draws{_legend(str(asked))}"
-    )
+    about = f"trained on {part['dataset']}, asked about {asked}, {part['draws']} draws"
+    said = f"{part['key']}: {about}{_legend(part['dataset'])}"
     figure.suptitle(said, fontsize=9)
     return figure
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+POST = ", post-trained"
 FEW_CURVES = 4  # more of them leave no room for a legend
 TRUTH, WRONG, OTHER, QUIET, AVERAGE = "#2a9d55", "#c8322b", "#4c72b0", "#8a8a8a", "#d9a400"
 
@@ -90,14 +90,13 @@ def plot_case(image: Any, bars: Any, case: Mapping[str, Any], pixels: np.ndarray
     bars.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _looks(names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """A colour for what stands before the first comma of a name, a dash for what stands after it."""
+def _looks(names: Iterable[str]) -> Iterator[dict[str, str]]:
+    """A colour for each setting; what was post-trained is dashed, in the colour of what it began as."""
     colours: dict[str, str] = {}
-    dashes: dict[str, Any] = {}
     for name in names:
-        first, _, rest = name.partition(",")
-        colour = colours.setdefault(first, f"C{len(colours) % 10}")
-        yield {"color": colour, "linestyle": dashes.setdefault(rest, DASHES[len(dashes) % len(DASHES)])}
+        setting = name.removesuffix(POST)
+        colour = colours.setdefault(setting, f"C{len(colours) % 10}")
+        yield {"color": colour, "linestyle": "-" if setting == name else "--"}
 
 
 def _finish(axes: Any) -> None:
