@@ -50,7 +50,8 @@ def ratios(rounds: int) -> list[dict[str, Any]]:
             seconds = interleaved({kind: _bind(step, x, y) for kind, step in made.items()}, rounds)
             plain = seconds["deterministic"]
             found = {kind: round(seconds[kind] / plain, 3) for kind in KINDS[1:]}
-            rows.append({"width": width, "batch": batch, "weights": weights_of(sizes), **found})
+            each = {kind: round(1e9 * value / weights_of(sizes), 3) for kind, value in seconds.items()}
+            rows.append({"width": width, "batch": batch, "weights": weights_of(sizes), **found, "nanoseconds": each})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 

@@ -14,6 +14,7 @@ from benchmarks.record import RECORDS, ROOT, provenance, write_bytes, write_page
 from benchmarks.step_time import MUST, WANTED
 from slabnet.cutting import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
 from slabnet.files import write_atomically
+from slabnet.kernels.layer import FEW_ROWS, SOME_UNITS
 
 NAMES = {
     "local": "spike and slab, local reparametrisation (the default)",
@@ -86,9 +87,13 @@ def scaling() -> str:
     record = read("scaling")
     if record is None:
         return "Not measured yet.\n"
-    lines = ["| width | weights | batch | local | relaxed |", "|---|---|---|---|---|"]
+    lines = [
+        "| width | weights | batch | local | relaxed | ns a weight: plain | local | relaxed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in record["results"]["steps"]:
-        shown = f"{row['local']:.2f} | {row['relaxed']:.2f}"
+        each = " | ".join(f"{value:.2f}" for value in row["nanoseconds"].values())
+        shown = f"{row['local']:.2f} | {row['relaxed']:.2f} | {each}"
         lines.append(f"| x{row['width']:g} | {row['weights']:,} | {row['batch']} | {shown} |")
     lines += ["", *_growth(record["results"]["steps"])]
     lines += ["", "| width | plain | local | relaxed |", "|---|---|---|---|"]
@@ -101,6 +106,8 @@ def _growth(steps: list[dict[str, Any]]) -> list[str]:
     """What eight times the width does to the ratio, batch by batch."""
     ratios = {(row["width"], row["batch"], kind): row[kind] for row in steps for kind in ("local", "relaxed")}
     widths, batches = sorted({row["width"] for row in steps}), sorted({row["batch"] for row in steps})
+    edges = [row for row in steps if row["batch"] == batches[0] and row["width"] in (widths[0], widths[-1])]
+    cost = {kind: [row["nanoseconds"][kind] for row in edges] for kind in ("deterministic", "local")}
     said = []
     for batch in batches:
         ends = [(ratios[widths[0], batch, kind], ratios[widths[-1], batch, kind]) for kind in ("local", "relaxed")]
@@ -109,9 +116,11 @@ def _growth(steps: list[dict[str, Any]]) -> list[str]:
         )
     return [
         f"From x{widths[0]:g} to x{widths[-1]:g} the ratio goes, with batches of " + "; of ".join(said) + ".",
-        "Small networks stay in the processor's cache; a large one with few rows a step waits for memory, of which three parameters a",
-        "weight, each with two moments of Adam's, move about three times as much as one does. With more rows the products count for more,",
-        "and the ratio falls with size.",
+        f"At {batches[0]} rows a weight of the plain network costs {cost['deterministic'][0]:.2f} ns at x{widths[0]:g} and "
+        f"{cost['deterministic'][1]:.2f} ns at x{widths[-1]:g}, one of ours under `local` {cost['local'][0]:.2f} and {cost['local'][1]:.2f} ns.",
+        "What a step costs whatever its size, in the interpreter and in the graph, is nearly the same for both: in a small network it hides",
+        "what a weight costs, in a large one with few rows a step the arithmetic of three parameters a weight is left. With more rows the",
+        "products count for more, and the ratio falls with size.",
     ]
 
 
@@ -165,7 +174,8 @@ asked, it is not reached.
 
 Each pass over the weights (moments or a draw, with the divergence and its gradient) is one C loop per direction, compiled
 for the baseline, AVX2 and AVX-512 and chosen when it is loaded; random numbers are Philox4x32-7, keyed by seed, row and
-element, inside the loop that uses them. Without a C compiler the package installs all the same and makes the same passes
+element, inside the loop that uses them. Gradient and Adam's step are one loop; in layers of at least {SOME_UNITS} units, with
+batches of up to {FEW_ROWS} rows, a few units' gradient is multiplied out at a time, where that loop uses it. Without a C compiler the package installs all the same and makes the same passes
 in torch, with the same random numbers; so do float64 and accelerators. `SLABNET_KERNELS=torch` (or `avx2`, `baseline`)
 forces one. On CUDA and MPS the torch version is used, with `TrainConfig(compile=True)` through `torch.compile`: that was
 not measured, no such device was at hand.
