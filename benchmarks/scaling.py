@@ -20,6 +20,7 @@ import slabnet as sn
 from benchmarks.record import RECORDS, ROOT, write_record
 from benchmarks.step_time import SEED, _bind, interleaved, our_step, plain_network, plain_step
 
+PROCESSES = 3
 WIDTHS, BATCHES = (0.5, 1.0, 2.0, 4.0), (32, 100, 500)
 KINDS = ("deterministic", "local", "relaxed")
 
@@ -56,6 +57,17 @@ def ratios(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
+def least_disturbed(rounds: int) -> list[dict[str, Any]]:
+    """Of some processes, for each row the one in which the plain network was fastest: on a shared machine a whole process
+    can be slowed down, and not every candidate alike."""
+    found = []
+    for _ in range(PROCESSES):
+        command = [sys.executable, "-m", "benchmarks.scaling", "--once", "--rounds", str(rounds)]
+        ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        found.append(json.loads(ran.stdout))
+    return [min(rows, key=lambda row: float(row["nanoseconds"]["deterministic"])) for rows in zip(*found, strict=True)]
+
+
 def peak(kind: str, width: float) -> float:
     """Peak bytes per weight over what the process held before, in ten steps at batch 100."""
     sizes = sizes_at(width)
@@ -89,17 +101,21 @@ def memory() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=60, help=f"rounds of each of {PROCESSES} processes (default 60)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--record", action="store_true", help="keep the numbers for the docs page")
     parser.add_argument("--memory", action="store_true", help="memory only; the times are those of the record")
+    parser.add_argument("--once", action="store_true", help="the times of this process alone, as JSON")
     parser.add_argument("--peak", nargs=2, metavar=("KIND", "WIDTH"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.peak:
         print(peak(given.peak[0], float(given.peak[1])))
         return
+    if given.once:
+        print(json.dumps(ratios(given.rounds)))
+        return
     kept = json.loads((RECORDS / "scaling.json").read_text())["results"]["steps"] if given.memory else None
-    results = {"steps": kept or ratios(given.rounds), "bytes_per_weight": memory()}
+    results = {"steps": kept or least_disturbed(given.rounds), "bytes_per_weight": memory()}
     if given.json:
         print(json.dumps(results))
     else:
