@@ -58,8 +58,10 @@ def ratios(rounds: int) -> list[dict[str, Any]]:
 
 
 def least_disturbed(rounds: int) -> list[dict[str, Any]]:
-    """Of some processes, for each row the one in which the plain network was fastest: on a shared machine a whole process
-    can be slowed down, and not every candidate alike."""
+    """Of some processes, for each row the one in which the plain network was fastest.
+
+    On a shared machine a whole process can be slowed down, and not every candidate alike.
+    """
     found = []
     for _ in range(PROCESSES):
         command = [sys.executable, "-m", "benchmarks.scaling", "--once", "--rounds", str(rounds)]
