@@ -260,7 +260,7 @@ def test_drawing_by_mouse_and_by_keys(browser: Any, pages: dict[str, Path]) -> N
         page.mouse.down()
         page.mouse.move(box["x"] + 120, box["y"] + 180, steps=8)
         page.mouse.up()
-        page.wait_for_function("slabnet.shown.x.some((v) => v > 0.5)")
+        page.wait_for_function("slabnet.shown && slabnet.shown.x.some((v) => v > 0.5)")
         image = np.array(page.evaluate("slabnet.shown.x")).reshape(8, 8)
         assert image.sum(1).min() > 0.3  # a stroke from top to bottom fills the height
         assert (image.sum(0) > 0.5).sum() <= 3
@@ -271,7 +271,7 @@ def test_drawing_by_mouse_and_by_keys(browser: Any, pages: dict[str, Path]) -> N
         pad.focus()
         for key in [" ", *["ArrowRight"] * 6, " "]:
             page.keyboard.press(key)
-        page.wait_for_function("slabnet.shown.x.some((v) => v > 0.5)")
+        page.wait_for_function("slabnet.shown && slabnet.shown.x.some((v) => v > 0.5)")
         image = np.array(page.evaluate("slabnet.shown.x")).reshape(8, 8)
         assert (image.sum(0) > 0.3).all()
         page.keyboard.press("Delete")
