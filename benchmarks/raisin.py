@@ -96,8 +96,8 @@ splits. No fit saw the rows it is judged by, here or above; but ten splits toget
 
 {choices}
 
-Where each of the first ten splits chooses by its own training rows alone, two fits a setting are little to go by, and the choice changes
-from split to split:
+This choice for all splits was made second. Tested first was the stricter way, where each of the first ten splits chooses by its own
+training rows alone; two fits a setting are little to go by, and the choice changes from split to split:
 
 {nested}
 
