@@ -48,7 +48,7 @@ setup(
         Extension(
             f"slabnet.kernels.kernels_{name}",
             ["src/slabnet/kernels/kernels.c"],
-            depends=[f"src/slabnet/kernels/{name}.h" for name in ("elementary", "adam", "meeting", "products", "sparse")],
+            depends=[f"src/slabnet/kernels/{name}.h" for name in ("elementary", "adam", "meeting", "mixture", "products", "sparse")],
             optional=True,
         )
         for name in VARIANTS

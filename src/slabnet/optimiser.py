@@ -17,7 +17,7 @@ from slabnet.layers import SlabLayer
 from slabnet.likelihoods import Likelihood
 
 HYPER_SPEED = 10.0  # step size of a learned sigma_beta, as a multiple of lr
-PIECE = 2048  # as in kernels.c
+PIECE = 512  # as in kernels.c
 
 
 class FusedAdam(torch.optim.Adam):

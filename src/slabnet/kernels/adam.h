@@ -55,12 +55,8 @@ EXPORT int slabnet_moments_step(int64_t n, float *mu, float *rho, float *omega, 
     float d_omega[PIECE];
     const float *gm = g_mean ? g_mean + at : 0;
     const float *gv = g_variance + at;
-    if (!omega)
-      moments_back_piece(count, 0, 0, mu + at, rho + at, 0, 0, 0, *log_s, gm, gv, *g_kl, d_mu, d_rho, 0);
-    else if (step)
-      moments_back_piece(count, 1, 1, mu + at, rho + at, omega + at, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho, d_omega);
-    else
-      moments_back_piece(count, 0, 1, mu + at, rho + at, omega + at, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho, d_omega);
+    moments_back_any(count, step, mu + at, rho + at, omega ? omega + at : 0, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho,
+                     d_omega);
     adam_block(count, at, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
   })
 }

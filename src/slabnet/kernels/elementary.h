@@ -12,6 +12,7 @@
 #define EXPORT __declspec(dllexport)
 #define RESTRICT __restrict
 #define INLINE static __forceinline
+#define ONCE static __declspec(noinline)
 #define SIMD
 #define SIMD_SUM(...)
 #define THREADS(...)
@@ -19,6 +20,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define RESTRICT __restrict__
 #define INLINE static inline __attribute__((always_inline))
+#define ONCE static __attribute__((noinline))   /* one copy for all loops that need it */
 #define PRAGMA(text) _Pragma(#text)
 #ifdef _OPENMP
 #define SIMD _Pragma("omp simd")
@@ -31,7 +33,7 @@
 #endif
 #endif
 
-enum { LANES = 16, PAIR = 2 * LANES, PIECE = 2048, ROUNDS = 7 };
+enum { LANES = 16, PAIR = 2 * LANES, PIECE = 512, ROUNDS = 7 };
 enum { RELAXED = 0, HARD = 1 };                       /* how an indicator is drawn */
 enum { EXACT_KL = 1, SAMPLED_KL = 2 };                /* which divergence is returned */
 
@@ -77,28 +79,58 @@ INLINE float tail(float x) {
   return size > 87.0f ? 0.0f : e;
 }
 
-/* ---- one weight: everything from two exponentials and one division ---- */
+/* ---- the weights of a piece, everything from two exponentials and one division. Taken in stages, each a loop with a
+   short chain of arithmetic: all of it in one loop is as long as a processor looks ahead, and waits for itself. ---- */
 
 typedef struct {
-  float alpha, not_alpha, log_alpha, tail;            /* of omega; tail = exp(-|omega|) */
-  float sigma, log_sigma, slope, slope_over_sigma;    /* of rho; slope = d sigma / d rho */
+  float e_omega[PIECE], log1p_omega[PIECE];           /* exp(-|omega|), log(1 + that) */
+  float e_rho[PIECE], sigma[PIECE], log_sigma[PIECE];
+} Stages;
+
+typedef struct {
+  float alpha, not_alpha, log_alpha, tail;            /* of omega; tail = exp(-|omega|); log_alpha only forward */
+  float sigma, log_sigma, slope, slope_over_sigma;    /* of rho; slope = d sigma / d rho, only back */
 } Weight;
 
-INLINE Weight weight_of(float omega, float rho, int has_omega, int back) {
-  float e_omega = has_omega ? tail(omega) : 0.0f, e_rho = fast_exp(-fabsf(rho));
-  int tiny = rho < -12.0f;                            /* here sigma = e_rho - e_rho^2/2 to float precision */
+ONCE void stages(int count, int has_omega, int back, const float *RESTRICT omega, const float *RESTRICT rho,
+                 Stages *RESTRICT s) {
+  SIMD
+  for (int i = 0; i < count; i++) s->e_rho[i] = fast_exp(-fabsf(rho[i]));
+  if (has_omega) {
+    SIMD
+    for (int i = 0; i < count; i++) s->e_omega[i] = tail(omega[i]);
+  }
+  SIMD
+  for (int i = 0; i < count; i++) s->sigma[i] = (rho[i] > 0 ? rho[i] : 0.0f) + log1p_unit(s->e_rho[i]);
+  if (has_omega && !back) {
+    SIMD
+    for (int i = 0; i < count; i++) s->log1p_omega[i] = log1p_unit(s->e_omega[i]);
+  }
+  SIMD
+  for (int i = 0; i < count; i++) {                   /* under -12 sigma = e_rho - e_rho^2/2 to float precision */
+    float log_sigma = fast_log(s->sigma[i]);
+    s->log_sigma[i] = rho[i] < -12.0f ? rho[i] - 0.5f * s->e_rho[i] : log_sigma;
+  }
+}
+
+INLINE Weight weight_at(const Stages *RESTRICT s, int i, float omega, float rho, int has_omega, int back) {
+  const float e_omega = has_omega ? s->e_omega[i] : 0.0f, e_rho = s->e_rho[i], a = 1.0f + e_omega;
   Weight w;
-  w.sigma = (rho > 0 ? rho : 0.0f) + log1p_unit(e_rho);
-  w.log_sigma = tiny ? rho - 0.5f * e_rho : fast_log(w.sigma);
-  float a = 1.0f + e_omega, b = 1.0f + e_rho, c = back && !tiny ? w.sigma : 1.0f;
-  float r = 1.0f / (a * b * c);
-  float sigmoid_omega = r * b * c, sigmoid_rho = r * a * c;   /* of the absolute values */
+  w.tail = e_omega;
+  w.sigma = s->sigma[i];
+  w.log_sigma = s->log_sigma[i];
+  float sigmoid_omega;                                /* of the absolute value, as sigmoid_rho */
+  if (back) {
+    float b = 1.0f + e_rho, r = 1.0f / (a * b * w.sigma), sigmoid_rho = r * a * w.sigma;   /* sigma >= exp(-87) */
+    sigmoid_omega = r * b * w.sigma;
+    w.slope = rho >= 0 ? sigmoid_rho : e_rho * sigmoid_rho;
+    w.slope_over_sigma = w.slope * (r * a * b);
+  } else {
+    sigmoid_omega = 1.0f / a;
+    if (has_omega) w.log_alpha = (omega < 0 ? omega : 0.0f) - s->log1p_omega[i];
+  }
   w.alpha = omega >= 0 ? sigmoid_omega : e_omega * sigmoid_omega;
   w.not_alpha = omega >= 0 ? e_omega * sigmoid_omega : sigmoid_omega;
-  w.tail = e_omega;
-  w.log_alpha = (omega < 0 ? omega : 0.0f) - log1p_unit(e_omega);
-  w.slope = rho >= 0 ? sigmoid_rho : e_rho * sigmoid_rho;
-  w.slope_over_sigma = tiny ? 1.0f - 0.5f * e_rho : w.slope * (r * a * b);
   return w;
 }
 

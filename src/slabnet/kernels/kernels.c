@@ -29,10 +29,12 @@ INLINE float moments_piece(int count, int step, int has_omega, const float *REST
                            float *RESTRICT variance) {
   const float precision = expf(-2.0f * log_s);
   float sum = 0;
+  Stages s;
+  stages(count, has_omega, 0, omega, rho, &s);
   SIMD_SUM(sum)
   for (int i = 0; i < count; i++) {
     float m = mu[i], o = has_omega ? omega[i] : 0.0f;
-    Weight w = weight_of(o, rho[i], has_omega, 0);
+    Weight w = weight_at(&s, i, o, rho[i], has_omega, 0);
     float slab = kl_slab(m, w, precision, log_s), s2 = w.sigma * w.sigma;
     if (has_omega) {
       mean[i] = w.alpha * m;
@@ -55,10 +57,12 @@ INLINE float moments_back_piece(int count, int step, int has_omega, const float 
                                 float *RESTRICT d_mu, float *RESTRICT d_rho, float *RESTRICT d_omega) {
   const float precision = expf(-2.0f * log_s);
   float sum = 0;
+  Stages s;
+  stages(count, has_omega, 1, omega, rho, &s);
   SIMD_SUM(sum)
   for (int i = 0; i < count; i++) {
     float m = mu[i], gm = g_mean ? g_mean[i] : 0.0f, gv = g_variance[i], o = has_omega ? omega[i] : 0.0f;
-    Weight w = weight_of(o, rho[i], has_omega, 1);
+    Weight w = weight_at(&s, i, o, rho[i], has_omega, 1);
     float alpha = has_omega ? w.alpha : 1.0f, s2 = w.sigma * w.sigma, square = m * m;
     float pull = g_kl * (s2 * precision - 1.0f) * w.slope_over_sigma;
     d_rho[i] = alpha * (2.0f * gv * w.sigma * w.slope + pull);
@@ -75,6 +79,16 @@ INLINE float moments_back_piece(int count, int step, int has_omega, const float 
   return sum * g_kl;
 }
 
+/* Without omega, with a prior for each weight, with one for all: constants at each call, so that each has its own loop. */
+INLINE float moments_back_any(int count, int step, const float *mu, const float *rho, const float *omega,
+                              const float *log_psi, const float *log_not_psi, float log_s, const float *g_mean,
+                              const float *g_variance, float g_kl, float *d_mu, float *d_rho, float *d_omega) {
+#define BACK(STEP, HAS)                                                                                               \
+  moments_back_piece(count, STEP, HAS, mu, rho, omega, log_psi, log_not_psi, log_s, g_mean, g_variance, g_kl, d_mu, d_rho, \
+                     d_omega)
+  return !omega ? BACK(0, 0) : step ? BACK(1, 1) : BACK(0, 1);
+}
+
 /* ---- draws: the value of every weight, and the divergence in closed form or at the draw ---- */
 
 /* the share of the slab in log q - log p at the drawn beta = mu + sigma * eps */
@@ -88,10 +102,10 @@ INLINE float slab_at_draw(float beta, float eps, Weight w, float precision, floa
 INLINE float signed_gamma(float omega, float tail_, float nu, float sharp, int halves) {
   float small, side;
   if (halves) {
-    float a = omega >= 0 ? nu : 1.0f - nu, b = 1.0f - a;
-    float against = tail_ * a * (tail_ * a), in_favour = b * b, gap = in_favour - against;
-    small = (gap > 0 ? against : in_favour) / (against + in_favour);
-    side = omega >= 0 ? gap : -gap;
+    float sign = omega >= 0 ? 1.0f : -1.0f, a = 0.5f + sign * (nu - 0.5f), b = 1.0f - a;   /* nu or 1 - nu, both exact */
+    float against = tail_ * a * (tail_ * a), in_favour = b * b, less = against < in_favour ? against : in_favour;
+    small = less / (against + in_favour);
+    side = sign * (in_favour - against);
   } else {
     side = (omega - logit(nu)) * sharp;
     float e = tail(side);
@@ -108,15 +122,20 @@ INLINE float draw_piece(int count, int step, int has_omega, int kind, int kl, in
                         float *RESTRICT soft) {
   const float precision = expf(-2.0f * log_s), sharp = 1.0f / delta;
   float sum = 0;
+  Stages s;
+  stages(count, has_omega, 0, omega, rho, &s);
+  if (has_omega) {
+    SIMD
+    for (int i = 0; i < count; i++) soft[i] = signed_gamma(omega[i], s.e_omega[i], nu[i], sharp, halves);
+  }
   SIMD_SUM(sum)
   for (int i = 0; i < count; i++) {
     float m = mu[i], e = eps[i], o = has_omega ? omega[i] : 0.0f;
-    Weight w = weight_of(o, rho[i], has_omega, 0);
+    Weight w = weight_at(&s, i, o, rho[i], has_omega, 0);
     float beta = m + w.sigma * e, gamma = 1.0f;
     kept_eps[i] = e;
     if (has_omega) {
-      float side = signed_gamma(o, w.tail, nu[i], sharp, halves);
-      soft[i] = side;
+      float side = soft[i];
       gamma = side < 0 ? (kind == HARD ? 1.0f : 1.0f + side) : (kind == HARD ? 0.0f : side);
     }
     value[i] = gamma * beta;
@@ -138,10 +157,12 @@ INLINE float draw_back_piece(int count, int step, int has_omega, int kind, int k
                              float g_kl, float *RESTRICT d_mu, float *RESTRICT d_rho, float *RESTRICT d_omega) {
   const float precision = expf(-2.0f * log_s), sharp = 1.0f / delta;
   float sum = 0;
+  Stages s;
+  stages(count, has_omega, 1, omega, rho, &s);
   SIMD_SUM(sum)
   for (int i = 0; i < count; i++) {
     float m = mu[i], g = g_value[i], e = eps[i], o = has_omega ? omega[i] : 0.0f;
-    Weight w = weight_of(o, rho[i], has_omega, 1);
+    Weight w = weight_at(&s, i, o, rho[i], has_omega, 1);
     float beta = m + w.sigma * e, gamma = 1.0f, gate = 0.0f;
     if (has_omega) {
       float side = soft[i], small = fabsf(side);
@@ -203,13 +224,10 @@ EXPORT int slabnet_moments_back(int add, int64_t n, const float *mu, const float
                                 const float *log_psi, const float *log_not_psi, int step, const float *log_s,
                                 const float *g_mean, const float *g_variance, const float *g_kl, float *d_mu,
                                 float *d_rho, float *d_omega, float *sum, int threads) {
-#define BACK(STEP, HAS, OMEGA, D)                                                                           \
-  moments_back_piece(count, STEP, HAS, mu + at, rho + at, OMEGA, on, off, *log_s, (g_mean ? g_mean + at : 0), g_variance + at, \
-                     *g_kl, d_mu + at, d_rho + at, D)
   EACH_PIECE({
-    if (!omega) parts[piece] = BACK(0, 0, 0, 0);
-    else if (step) parts[piece] = BACK(1, 1, omega + at, d_omega + at);
-    else parts[piece] = BACK(0, 1, omega + at, d_omega + at);
+    parts[piece] = moments_back_any(count, step, mu + at, rho + at, omega ? omega + at : 0, on, off, *log_s,
+                                    g_mean ? g_mean + at : 0, g_variance + at, *g_kl, d_mu + at, d_rho + at,
+                                    d_omega ? d_omega + at : 0);
   })
 }
 
@@ -398,6 +416,7 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
 }
 
 #include "adam.h"
+#include "mixture.h"
 #include "products.h"
 #include "sparse.h"
 #include "meeting.h"

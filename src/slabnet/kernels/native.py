@@ -42,6 +42,7 @@ _SIGNATURES = {
     "draw_step": "npppppipppfiippppppppffffff",
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
+    "bump": "npffpp",
     "chain": "npnpp",
     "take": "npnnpp",
     "meet": "pnnnn",

@@ -17,7 +17,7 @@ enum { VEC = 4, TILE_UNITS = 6, TILE_VECS = 2 };
 #endif
 typedef float Vec __attribute__((vector_size(VEC * sizeof(float)), aligned(sizeof(float)), may_alias));
 #endif
-enum { TILE = VEC * TILE_VECS, SPAN = 1920 / TILE * TILE };   /* a row of inputs that is made at a time */
+enum { TILE = VEC * TILE_VECS, SPAN = PIECE / TILE * TILE };   /* a row of inputs that is made at a time */
 
 /* rows x `width` columns from `at` on, side by side, zeros beyond the last one */
 INLINE void pack(int64_t rows, int64_t columns, int64_t at, int width, const float *RESTRICT from, float *RESTRICT to) {
@@ -73,12 +73,8 @@ EXPORT int slabnet_products_step(int64_t rows, int64_t units, int64_t inputs, fl
         const int64_t at = u * inputs + from;
         const float *gm = made[0] + (u - unit) * SPAN, *gv = made[1] + (u - unit) * SPAN;
         const float *on = log_psi ? log_psi + at * step : 0, *off = log_not_psi ? log_not_psi + at * step : 0;
-        if (!omega)
-          moments_back_piece(count, 0, 0, mu + at, rho + at, 0, 0, 0, *log_s, gm, gv, *g_kl, d_mu, d_rho, 0);
-        else if (step)
-          moments_back_piece(count, 1, 1, mu + at, rho + at, omega + at, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho, d_omega);
-        else
-          moments_back_piece(count, 0, 1, mu + at, rho + at, omega + at, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho, d_omega);
+        moments_back_any(count, step, mu + at, rho + at, omega ? omega + at : 0, on, off, *log_s, gm, gv, *g_kl, d_mu,
+                         d_rho, d_omega);
         adam_block(count, at, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
       }
     }
