@@ -256,6 +256,18 @@ def test_the_mixture_in_one_pass_is_log_q_minus_log_p_at_the_draw(passes: Litera
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("log_height", "curvature"), [(3.0, 20.0), (-4.0, 1e5), (60.0, 0.0), (0.0, 1.0)])
+def test_the_compiled_bump_is_that_of_torch(log_height: float, curvature: float) -> None:
+    """In value and slope, from weights at zero to some where nothing is left of the bump; rows of any length."""
+    sizes = torch.tensor([0.0, 1e-30, 1e-6, 0.02, 0.3, 1.0, 5.0, 300.0, 1e4])
+    beta = torch.cat((sizes, -sizes)).repeat(31)[: 18 * 31 - 5].requires_grad_()
+    exact = beta.detach().double().requires_grad_()
+    ours, theirs = (kernels.mixture_bump_at(b, log_height, curvature) for b in (beta, exact))
+    torch.testing.assert_close(ours.double(), theirs, rtol=2e-6, atol=1e-6)
+    found, right = torch.autograd.grad(ours, beta)[0], torch.autograd.grad(theirs, exact)[0]
+    torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-6)
+
+
 def test_second_derivatives_of_the_mixture_are_right_or_refused() -> None:
     beta = torch.tensor([0.02, -0.3, 1.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda b: kernels.mixture_bump_at(b, 3.0, 20.0), (beta,))

@@ -13,6 +13,7 @@ from slabnet.checks import FileError
 from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.members import members_folder, members_of
+from slabnet.experiments.overall import Overall
 from slabnet.experiments.profiles import Plan
 from slabnet.progress import about
 
@@ -52,10 +53,11 @@ def run_grid(
     ensembles = {ensemble.name for _, ensemble in parts}
     owners = {member.name: ensemble for member, ensemble in parts}
     first_ones = [*(member for member, _ in parts), *(job for job in jobs if job.name not in ensembles)]
-    for job, problem in where.outcomes(first_ones, _say):
-        outcomes.take(job, problem, owners.get(job.name))
-    for job, problem in where.outcomes([j for j in jobs if j.name in ensembles and outcomes.may_go_on(j)], _say):
-        outcomes.take(job, problem, None)
+    with Overall(waiting, folder, _say):
+        for job, problem in where.outcomes(first_ones, _say):
+            outcomes.take(job, problem, owners.get(job.name))
+        for job, problem in where.outcomes([j for j in jobs if j.name in ensembles and outcomes.may_go_on(j)], _say):
+            outcomes.take(job, problem, None)
     there = [Files(folder, plan.key).record for plan in plans]
     records = [read_record(path) for path in there if path.is_file()]
     return Grid(records, len(plans) - len(waiting), outcomes.failed, outcomes.elsewhere)

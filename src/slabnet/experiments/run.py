@@ -25,6 +25,7 @@ from slabnet.experiments.files import Files, is_done, read_record, write_picture
 from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.members import assemble, members_folder, members_of
+from slabnet.experiments.overall import note_epochs
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.provenance import provenance
@@ -32,7 +33,7 @@ from slabnet.experiments.rows import rows_of
 from slabnet.networks import Network, mlp
 from slabnet.progress import Show
 from slabnet.pruning import prune
-from slabnet.records import Selection
+from slabnet.records import Epoch, Selection
 from slabnet.select import InfeasibleModel, median_model, threshold_model
 from slabnet.store import save
 from slabnet.train import fit
@@ -157,7 +158,13 @@ class _Experiment:
     def _fit(self, stage: str, net: Network, fixed: Any) -> None:
         config = self.plan.train if stage == "fit" else self.plan.post
         kept = Checkpoints(self.files.work / stage)
-        history = fit(net, self.split.train, config, fixed=fixed, progress=self.show, checkpoint=kept, resume=True)
+        before = sum(len(columns["kl"]) for columns in self.histories.values())
+
+        def note(epoch: Epoch) -> None:
+            note_epochs(self.files.work, before + epoch.epoch)
+
+        options: dict[str, Any] = {"progress": self.show, "checkpoint": kept, "resume": True, "on_epoch": note}
+        history = fit(net, self.split.train, config, fixed=fixed, **options)
         self.histories[stage] = history.columns()
         self.seconds[stage] = sum(history.column("seconds"))
 
