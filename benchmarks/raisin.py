@@ -85,15 +85,17 @@ def work(job: Result, settings: str) -> Result:
 TEXT = """# Raisins
 
 Random 80/20 splits of the 900 raisins. A published spike-and-slab package has .861 with 7 of 107 weights on one split; asked of
-ten splits is .86 with a median of at most {few}. Settings: {chosen}, {hidden} hidden units.
+ten splits is .86 with a median of at most {few} weights. {hidden} hidden units.
 
-Ten splits that leave out each raisin twice (two random orders, cut into fifths), so that no raisin counts more than another:
+Ten splits that leave out each raisin twice (two random orders, cut into fifths), so that no raisin counts more than another. The
+first line has the settings that were used from the start, before any were compared; the second those that the comparison
+below chose:
 
 {balanced}
 
-Splits drawn one by one, ten at a time. Here some raisins are tested often and others never, and ten splits move by that alone. The
-first ten were planned and miss .86; the others tell luck from the method, and the ten above were planned after all of these were seen,
-and tested once.
+These ten were planned after the splits below had been seen, and tested once. Below, splits are drawn one by one, ten at a time: some
+raisins are tested often and others never, and ten splits move by that alone. The first ten were planned and miss .86, with the
+settings chosen below and with the first ones; the others tell luck from the method. Settings: {chosen}.
 
 {results}
 
