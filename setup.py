@@ -9,6 +9,7 @@ from setuptools.command.build_ext import build_ext
 UNIX = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fvisibility=hidden"]
 # The loops are long chains of arithmetic: scheduling them before registers are given out overlaps the chains.
 WIDE = ["-march=skylake-avx512", "-mprefer-vector-width=512", "-fschedule-insns"]
+HEADERS = ("elementary", "adam", "meeting", "mixture", "pages", "products", "sparse")
 VARIANTS = {
     "baseline": {"unix": [], "msvc": []},
     "avx2": {"unix": ["-march=haswell"], "msvc": ["/arch:AVX2"]},
@@ -48,7 +49,7 @@ setup(
         Extension(
             f"slabnet.kernels.kernels_{name}",
             ["src/slabnet/kernels/kernels.c"],
-            depends=[f"src/slabnet/kernels/{name}.h" for name in ("elementary", "adam", "meeting", "mixture", "products", "sparse")],
+            depends=[f"src/slabnet/kernels/{name}.h" for name in HEADERS],
             optional=True,
         )
         for name in VARIANTS

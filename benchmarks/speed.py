@@ -15,6 +15,7 @@ from benchmarks.step_time import MUST, WANTED
 from slabnet.cutting import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
 from slabnet.files import write_atomically
 from slabnet.kernels.layer import FEW_ROWS, SOME_UNITS
+from slabnet.optimiser import LARGE, PIECE
 
 NAMES = {
     "local": "spike and slab, local reparametrisation (the default)",
@@ -175,8 +176,14 @@ asked, it is not reached.
 Each pass over the weights (moments or a draw, with the divergence and its gradient) is one C loop per direction, compiled
 for the baseline, AVX2 and AVX-512 and chosen when it is loaded; random numbers are Philox4x32-7, keyed by seed, row and
 element, inside the loop that uses them. Gradient and Adam's step are one loop; in layers of at least {SOME_UNITS} units, with
-batches of up to {FEW_ROWS} rows, a few units' gradient is multiplied out at a time, where that loop uses it. Without a C compiler the package installs all the same and makes the same passes
-in torch, with the same random numbers; so do float64 and accelerators. `SLABNET_KERNELS=torch` (or `avx2`, `baseline`)
+batches of up to {FEW_ROWS} rows, a few units' gradient is multiplied out at a time, where that loop uses it.
+
+A pass takes {PIECE} weights at a time through short loops (exponentials, then softplus, logarithms, and what is made of them): all of
+it in one loop is a chain of arithmetic longer than a processor looks ahead, and took half as long again. A step follows
+nine arrays, which no processor's own prefetching does: the next piece is asked for while this one is computed, and arrays
+of {LARGE >> 20} MB and more are put into large pages where the system has them.
+
+Without a C compiler the package installs all the same and makes the same passes in torch, with the same random numbers; so do float64 and accelerators. `SLABNET_KERNELS=torch` (or `avx2`, `baseline`)
 forces one. On CUDA and MPS the torch version is used, with `TrainConfig(compile=True)` through `torch.compile`: that was
 not measured, no such device was at hand.
 

@@ -14,7 +14,7 @@ from slabnet import kernels
 from slabnet.elbo import elbo
 from slabnet.kernels import native
 from slabnet.kernels.layer import FEW_ROWS, SOME_UNITS
-from slabnet.optimiser import FusedAdam, make_optimiser
+from slabnet.optimiser import LARGE, FusedAdam, make_optimiser
 from slabnet.scopes import Draw, drawable_layers
 
 
@@ -48,6 +48,20 @@ def test_the_steps_are_torch_s(dtype: torch.dtype) -> None:
         for name in ("exp_avg", "exp_avg_sq", "step"):
             size = float(wanted[key][name].abs().max())
             torch.testing.assert_close(state[key][name], wanted[key][name], rtol=2e-5, atol=1e-6 * size)
+
+
+def test_large_pages_change_no_number() -> None:
+    """Tensors large enough to be moved into large pages, between steps and with views of them held elsewhere."""
+    g = torch.Generator().manual_seed(3)
+    start = torch.randn(3 * LARGE // 4 + 5, generator=g)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    view = ours.detach()[LARGE // 4 : LARGE // 2]
+    mine = FusedAdam([{"params": [ours], "lr": 1e-2}])
+    reference = torch.optim.Adam([theirs], lr=1e-2)
+    for one, parameter in ((mine, ours), (reference, theirs)):
+        take_steps(one, [parameter], 4)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(view, ours.detach()[LARGE // 4 : LARGE // 2])
 
 
 def test_state_can_be_saved_and_loaded_at_any_moment() -> None:

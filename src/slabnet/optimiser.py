@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from array import array
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from slabnet.likelihoods import Likelihood
 
 HYPER_SPEED = 10.0  # step size of a learned sigma_beta, as a multiple of lr
 PIECE = 512  # as in kernels.c
+LARGE = 4 << 20  # bytes from which memory is asked for in large pages
 
 
 class FusedAdam(torch.optim.Adam):
@@ -157,6 +159,12 @@ class _Table:
         self.sizes = torch.tensor([p.numel() for p in self.params])
         self._pieces: dict[frozenset[int], Tensor] = {}
 
+    def take_large_pages(self) -> None:
+        """Put what a step goes through into large pages, where the system has them; nothing else changes."""
+        for tensor in itertools.chain(*self.kept):
+            if tensor.nbytes >= LARGE:
+                native.run("large_pages", tensor.data_ptr(), tensor.nbytes)
+
     @classmethod
     def of(cls, optimiser: FusedAdam) -> _Table | None:
         """A table, if every tensor is one the C pass takes and all have made the same number of steps."""
@@ -165,7 +173,10 @@ class _Table:
         made = cls(optimiser)
         fits = all(native.applies(t) and t.is_contiguous() for part in made.kept for t in part)
         fits &= all(len({t.shape for t in trio}) == 1 for trio in zip(*made.kept, strict=True))  # C counts by the first
-        return made if made.params and fits and len({float(s) for s in made.steps}) == 1 else None
+        if not made.params or not fits or len({float(s) for s in made.steps}) != 1:
+            return None
+        made.take_large_pages()
+        return made
 
     def pieces(self, without: frozenset[int]) -> Tensor:
         """(tensor, place) of each piece of the parameters that the pass over all of them takes."""

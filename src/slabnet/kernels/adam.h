@@ -33,12 +33,28 @@ EXPORT int slabnet_adam(int64_t count, const int64_t *pieces, const int64_t *siz
 
 typedef struct { float *m, *v; float rate; } Memory;  /* of one parameter: Adam's two moments, and its step size */
 
-INLINE void adam_block(int count, int64_t at, float *mu, float *rho, float *omega, const float *d_mu, const float *d_rho,
+/* What is needed next, on its way while something else is computed: nine arrays are more than a processor follows. A few
+   at a time, or they wait for each other. */
+INLINE void ahead(int count, const float *next) {
+  for (int i = 0; i < count; i += 16) PREFETCH(next + i);
+}
+
+INLINE void adam_block(int count, int64_t at, int64_t next, float *mu, float *rho, float *omega, const float *d_mu, const float *d_rho,
                        const float *d_omega, const Memory *memory, float root, float beta1, float beta2, float eps) {
+  ahead(count, mu + next);
+  ahead(count, memory[0].m + next);
+  ahead(count, memory[0].v + next);
   adam_piece(count, mu + at, d_mu, memory[0].m + at, memory[0].v + at, beta1, beta2, eps, memory[0].rate, root);
+  ahead(count, rho + next);
+  ahead(count, memory[1].m + next);
+  ahead(count, memory[1].v + next);
   adam_piece(count, rho + at, d_rho, memory[1].m + at, memory[1].v + at, beta1, beta2, eps, memory[1].rate, root);
-  if (omega)
+  if (omega) {
+    ahead(count, omega + next);
+    ahead(count, memory[2].m + next);
+    ahead(count, memory[2].v + next);
     adam_piece(count, omega + at, d_omega, memory[2].m + at, memory[2].v + at, beta1, beta2, eps, memory[2].rate, root);
+  }
 }
 
 EXPORT int slabnet_moments_step(int64_t n, float *mu, float *rho, float *omega, const float *log_psi,
@@ -55,9 +71,10 @@ EXPORT int slabnet_moments_step(int64_t n, float *mu, float *rho, float *omega, 
     float d_omega[PIECE];
     const float *gm = g_mean ? g_mean + at : 0;
     const float *gv = g_variance + at;
+    const int64_t next = at + 2 * PIECE <= n ? at + PIECE : at;
     moments_back_any(count, step, mu + at, rho + at, omega ? omega + at : 0, on, off, *log_s, gm, gv, *g_kl, d_mu, d_rho,
                      d_omega);
-    adam_block(count, at, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
+    adam_block(count, at, next, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
   })
 }
 
@@ -78,7 +95,8 @@ EXPORT int slabnet_draw_step(int64_t n, float *mu, float *rho, float *omega, con
     float d_mu[PIECE];
     float d_rho[PIECE];
     float d_omega[PIECE];
+    const int64_t next = at + 2 * PIECE <= n ? at + PIECE : at;
     BY_KIND(DRAW_STEP)
-    adam_block(count, at, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
+    adam_block(count, at, next, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
   })
 }

@@ -16,12 +16,14 @@
 #define SIMD
 #define SIMD_SUM(...)
 #define THREADS(...)
+#define PREFETCH(address)
 #else
 #define EXPORT __attribute__((visibility("default")))
 #define RESTRICT __restrict__
 #define INLINE static inline __attribute__((always_inline))
 #define ONCE static __attribute__((noinline))   /* one copy for all loops that need it */
 #define PRAGMA(text) _Pragma(#text)
+#define PREFETCH(address) __builtin_prefetch(address, 1, 2)   /* into the second cache */
 #ifdef _OPENMP
 #define SIMD _Pragma("omp simd")
 #define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))

@@ -420,3 +420,4 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
 #include "products.h"
 #include "sparse.h"
 #include "meeting.h"
+#include "pages.h"

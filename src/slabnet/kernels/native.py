@@ -45,6 +45,7 @@ _SIGNATURES = {
     "bump": "npffpp",
     "chain": "npnpp",
     "take": "npnnpp",
+    "large_pages": "pn",
     "meet": "pnnnn",
     "sparse_local": "ppnppnppfpp",
     "sparse_local_back": "ppnpnppppppp",

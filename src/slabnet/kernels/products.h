@@ -73,9 +73,10 @@ EXPORT int slabnet_products_step(int64_t rows, int64_t units, int64_t inputs, fl
         const int64_t at = u * inputs + from;
         const float *gm = made[0] + (u - unit) * SPAN, *gv = made[1] + (u - unit) * SPAN;
         const float *on = log_psi ? log_psi + at * step : 0, *off = log_not_psi ? log_not_psi + at * step : 0;
+        const int64_t next = u + 1 < units ? at + inputs : at;
         moments_back_any(count, step, mu + at, rho + at, omega ? omega + at : 0, on, off, *log_s, gm, gv, *g_kl, d_mu,
                          d_rho, d_omega);
-        adam_block(count, at, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
+        adam_block(count, at, next, mu, rho, omega, d_mu, d_rho, d_omega, memory, root, beta1, beta2, eps);
       }
     }
   }
