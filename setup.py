@@ -9,7 +9,7 @@ from setuptools.command.build_ext import build_ext
 UNIX = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fvisibility=hidden"]
 # The loops are long chains of arithmetic: scheduling them before registers are given out overlaps the chains.
 WIDE = ["-march=skylake-avx512", "-mprefer-vector-width=512", "-fschedule-insns"]
-HEADERS = ("elementary", "adam", "meeting", "mixture", "pages", "products", "sparse")
+HEADERS = ("adam", "draws", "elementary", "meeting", "mixture", "pages", "products", "sparse")
 VARIANTS = {
     "baseline": {"unix": [], "msvc": []},
     "avx2": {"unix": ["-march=haswell"], "msvc": ["/arch:AVX2"]},
