@@ -230,6 +230,13 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path: Path) -> None:
         ("a,y\n" + "01-Jan-2024,1\n02-Feb-2024,0\n" * 9, ["--target", "y"], 2, "got dates or times, as 01-Jan-2024"),
         ("a;y\n" + "0,5;1\n1,5;0\n" * 9, ["--target", "y"], 2, "column a must be numbers with a point"),
         ("a,y\n" + "1,2.5\n3,1e200\n" * 9, ["--target", "y"], 2, "column y must be numbers up to 1e+100 in size"),
+        (
+            "a,y\n" + "".join(f"{d},{d / 3:.3f}\n" for d in range(30)) + "1,dear\n",
+            ["--target", "y"],
+            2,
+            "column y must be numbers, got 'dear' in row 31",
+        ),
+        ("a,y\n" + "1,5.5\n2,5.5\n" * 9, ["--target", "y"], 2, "a column with more than one value, got y, always 5.5"),
         ("a,y\n" + "1,2\n3,4.5\n" * 9, ["--target", "y", "--test-size", "0.99"], 2, "a share that leaves rows to fit"),
     ],
 )
@@ -268,6 +275,15 @@ def test_what_can_go_on_is_said(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("\n".join([",".join([*(f"v{k}" for k in range(40)), "y"]), *wide]) + "\n")
     found = fit_table(TableJob(tmp_path / "w.csv", "y", recipe), tmp_path / "w.slab")
     assert any("More inputs (40) than rows (16)" in line for line in found.lines)
+    far = [f"{i},{1e38 if i == 7 else i % 5},{i / 3}" for i in range(30)]
+    (tmp_path / "f.csv").write_text("\n".join(["a,b,y", *far]) + "\n")
+    found = fit_table(TableJob(tmp_path / "f.csv", "y", recipe), tmp_path / "f.slab")
+    assert "One value beside which all others of its column look alike: b has 1e+38 in row 8." in found.lines
+    grades = [f"{i},{['none', 'mild', 'severe'][i % 3]}" for i in range(30)]
+    (tmp_path / "g.csv").write_text("\n".join(["a,grade", *grades]) + "\n")
+    found = fit_table(TableJob(tmp_path / "g.csv", "grade", recipe), tmp_path / "g.slab")
+    said = "10 rows have no grade (none 10 of them: call it otherwise if that is a class) and were left out."
+    assert said in found.lines
 
 
 def test_one_row_to_test_with(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -23,6 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import slabnet as sn
 from slabnet.estimators.defaults import defaults_for, psi_for
+from slabnet.estimators.oddities import far_values
 from slabnet.estimators.scaling import Scaling
 from slabnet.methods import METHODS
 from slabnet.noise import keyed_generator
@@ -290,7 +292,9 @@ def test_huge_values(change: float, line: tuple[Any, Any]) -> None:
 def test_more_inputs_than_rows() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 120))
-    model = sn.SlabRegressor(random_state=0, epochs=200).fit(x, 3 * x[:, 7] + 0.1 * rng.normal(size=40))
+    model = sn.SlabRegressor(random_state=0, epochs=200)
+    with pytest.warns(UserWarning, match=r"more columns \(120\) than rows \(40\)"):
+        model.fit(x, 3 * x[:, 7] + 0.1 * rng.normal(size=40))
     assert np.isfinite(model.predict(x)).all()
     assert model.feature_effects_.argmax() == 7
 
@@ -309,6 +313,15 @@ def test_more_inputs_than_rows() -> None:
         (sn.SlabRegressor(hidden=4.5), [[1.0], [2.0]], [1, 2], "hidden must be widths, as in"),
         (sn.SlabRegressor(psi=2), [[1.0], [2.0]], [1, 2], "psi must be"),
         (sn.SlabRegressor(config={}), [[1.0], [2.0]], [1, 2], "config must be a TrainConfig or None, got dict"),
+        (sn.SlabRegressor(start="x"), [[1.0], [2.0]], [1, 2], "start must be a Start or None, got str"),
+        (sn.SlabRegressor(hidden=True), [[1.0], [2.0]], [1, 2], "hidden must be widths, as in"),
+        (sn.SlabClassifier(), [[1.0], [2.0]], ["a", "a"], "one class, 'a'"),
+        (
+            sn.SlabClassifier(),
+            [[1.0], [2.0], [3.0]],
+            np.array(["a", None, "b"], dtype=object),
+            "y must be a label in every row, got None in row 1",
+        ),
     ],
 )
 def test_bad_input_is_one_line(model: Any, x: Any, y: Any, said: str) -> None:
@@ -322,6 +335,49 @@ def test_constant_columns_are_said() -> None:
     with pytest.warns(UserWarning, match="columns with one value only tell nothing: same"):
         model = sn.SlabRegressor(hidden=(), epochs=100, random_state=0).fit(x, x["a"])
     assert model.selected_features_.tolist() == [0]
+
+
+def test_one_value_beyond_all_others_is_said() -> None:
+    x = pd.DataFrame({"a": np.arange(30.0), "b": np.arange(30.0) % 7})
+    wrong, y = x.copy(), np.arange(30.0)
+    wrong.loc[4, "b"] = 1e38
+    model = sn.SlabRegressor(hidden=(), epochs=3, random_state=0)
+    with pytest.warns(UserWarning, match=r"all others of the column look alike: b has 1e\+38 in row 4"):
+        assert np.isfinite(model.fit(wrong, y).predict(wrong)).all()
+    y[7] = -1e38
+    with pytest.warns(UserWarning, match=r"beside -1e\+38 in row 7 all other values of y look alike"):
+        model.fit(x, y)
+    with pytest.warns(UserWarning, match="y has one value only"):
+        model.fit(x, np.full(30, 5.5))
+    assert far_values(np.exp(np.random.default_rng(0).normal(size=(500, 3)) * 2)) == []  # skewed, and nothing odd
+    assert far_values(np.eye(50)) == []
+
+
+def test_a_refused_fit_leaves_what_was_fitted(line: tuple[Any, Any]) -> None:
+    x, y = line
+    model = sn.SlabRegressor(hidden=(4,), epochs=3, draws=5, random_state=0).fit(x, y)
+    before = model.predict(x)
+    with pytest.raises(ValueError, match="method must be one of"):
+        model.set_params(method="none").fit(x, 1000 * y + 5)
+    np.testing.assert_array_equal(model.set_params(method="lbbnn").predict(x), before)
+    names = np.where(y > np.median(y), "up", "down")
+    classes = sn.SlabClassifier(hidden=(4,), epochs=3, draws=5, random_state=0).fit(x, names)
+    shares = classes.predict_proba(x)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        classes.fit(x[names == "up"], names[names == "up"])
+    np.testing.assert_array_equal(classes.predict_proba(x), shares)
+    with pytest.raises(ValueError, match="epochs must be a whole number of at least 1"):
+        model.sparsify(data=(x, y), epochs=0)
+    with pytest.raises(NotFittedError):
+        _ = sn.SlabRegressor().noise_std_
+
+
+def test_inputs_a_chosen_model_does_not_read_have_no_effect(line: tuple[Any, Any]) -> None:
+    x, y = line
+    model = sn.SlabRegressor(hidden=(6,), epochs=60, random_state=0).fit(x, y)
+    small = model.sparsify("budget", weights=2)
+    assert np.flatnonzero(small.feature_effects_).tolist() == small.selected_features_.tolist()
+    assert np.count_nonzero(model.feature_effects_) == x.shape[1]
 
 
 def test_the_rule_for_defaults() -> None:

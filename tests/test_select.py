@@ -189,13 +189,33 @@ def test_the_path_is_the_cheapest_of_all(seed: int, sizes: list[int]) -> None:
 def test_a_budget_takes_the_most_probable_weights() -> None:
     net = sn.mlp((5, 4, 3))
     alphas = torch.cat([net.body[1].alpha.flatten(), net.body[3].alpha.flatten()]).detach()
-    for count in (1, 7, 32):
+    for count in (2, 7, 32):
         chosen = sn.budget_model(net, weights=count, infeasible="path")
-        assert chosen.weights >= count
+        assert chosen.weights == count
+        assert chosen.feasible
+    with pytest.warns(UserWarning, match="1 weights hold no path from an input to an output; it has the 2 of one"):
+        assert sn.budget_model(net, weights=1, infeasible="path").weights == 2
     chosen = sn.budget_model(net, density=0.5)
     inside = torch.cat([mask[0].flatten() for mask in chosen.masks.values()])
     assert int(inside.sum()) == 16
     assert alphas[inside].min() >= alphas[~inside].max()
+
+
+@torch.no_grad()
+def test_a_path_comes_out_of_the_budget() -> None:
+    """The largest alphas lead nowhere: the best path comes first, then as many of them as the budget has left."""
+    net = sn.mlp((3, 2, 1), likelihood="gaussian")
+    first, second = net.body[1].weight.omega, net.body[3].weight.omega
+    first.fill_(-5.0)
+    second.fill_(-5.0)
+    first[0] = 4.0  # three weights into a unit from which the way on is closed
+    second[0, 0], second[0, 1], first[1, 2] = -9.0, -1.0, -1.0
+    chosen = sn.budget_model(net, weights=3, infeasible="path")
+    assert (chosen.weights, chosen.feasible, chosen.rule) == (3, True, "budget + path")
+    inside = [mask[0].tolist() for mask in chosen.masks.values()]
+    assert inside[1] == [[False, True]]
+    assert inside[0][1] == [False, False, True]
+    assert sum(inside[0][0]) == 1
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def budget_model(
 ) -> Selection:
     """The most probable model with a given number of weights, or share of them: those of largest alpha.
 
-    Intercepts are in where their alpha is above one half. Ties are broken by the position of the weight.
+    Intercepts are in where their alpha is above one half. Ties are broken by the position of the weight. With
+    infeasible="path" the most probable path comes first and the rest of the budget after it; a budget that holds no
+    path is exceeded by one, with a warning.
 
     >>> from slabnet.networks import mlp
     >>> budget_model(mlp((4, 3, 2)), weights=14).weights
@@ -107,7 +109,22 @@ def budget_model(
     for (name, layer), part in zip(layers.items(), parts, strict=True):
         rest = tuple(_alpha(block.omega, block.mu) > 0.5 for block in layer.blocks()[1:])
         masks[name] = (part.reshape(layer.weight.mu.shape), *rest)
-    return _way_out(net, describe(net, masks, "budget"), infeasible)
+    chosen = describe(net, masks, "budget")
+    if infeasible != "path" or chosen.feasible is not False:
+        return _way_out(net, chosen, infeasible)
+    none: dict[str, Mask] = {name: (torch.zeros_like(mask[0]), *mask[1:]) for name, mask in masks.items()}
+    path = _with(none, cheapest_path(net, none))
+    on_path = torch.cat([mask[0].flatten() for mask in path.values()])
+    longest = int(on_path.sum())
+    if longest > count:
+        said = f"budget model: {count} weights hold no path from an input to an output; it has the {longest} of one"
+        warnings.warn(said, UserWarning, stacklevel=2)
+    first = keys.masked_fill(on_path, torch.inf).argsort(descending=True, stable=True)[: max(count, longest)]
+    parts = torch.split(torch.zeros_like(inside).index_fill_(0, first, True), [len(part) for part in parts])
+    filled = {
+        name: (part.reshape(masks[name][0].shape), *masks[name][1:]) for name, part in zip(masks, parts, strict=True)
+    }
+    return describe(net, filled, "budget + path")
 
 
 def describe(net: nn.Module, masks: Mapping[str, Mask], rule: str, threshold: float | None = None) -> Selection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from slabnet.data.tabular import (
 from slabnet.distributed import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.oddities import far_values
 from slabnet.estimators.scaling import constant_columns
 from slabnet.files import checkpoints_of
 from slabnet.store import read_header
@@ -117,12 +119,15 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     constant = [prepared.inputs[i] for i in constant_columns(x[train])]
     if constant:
         said.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
+    said += _far(x, prepared.inputs, numbers_of)
+    if task == "regression":
+        said += _far(y[:, None], [job.target], numbers_of)
     if x.shape[1] > len(train):
         said.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
     model = _estimator(task, job)
     kept = checkpoints_of(out)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # constant columns have been named above
+        warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
         model._fit(x[train], y[train], checkpoint=Checkpoints(kept, every_minutes), resume=resume)
     if not current_group().leads:
         raise Followed
@@ -217,7 +222,10 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
     target, said = table.pop(job.target), []
     keep = [i for i, value in enumerate(target) if not is_missing(value)]
     if len(keep) < len(target):
-        said.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)} and were left out.")
+        words = Counter(str(value).strip() for value in target if isinstance(value, str) and is_missing(value))
+        shown = ", ".join(f"{one_line(word)} {count}" for word, count in words.items() if word)
+        came = f" ({shown} of them: call it otherwise if that is a class)" if shown else ""
+        said.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)}{came} and were left out.")
         target = [target[i] for i in keep]
         table = {name: [values[i] for i in keep] for name, values in table.items()}
     if len(target) < FEWEST_ROWS:
@@ -237,6 +245,8 @@ def _response(target: list[Any], task: Task, name: str, rows: list[int]) -> Labe
         largest = float(np.abs(numbers).max())
         if largest > LARGEST_TARGET:
             refuse("fit", f"column {one_line(name)}", f"numbers up to {LARGEST_TARGET:g} in size", f"{largest:g}")
+        if constant_columns(numbers[:, None]):
+            refuse("fit", "--target", "a column with more than one value", f"{one_line(name)}, always {numbers[0]:g}")
         return numbers
     labels = np.array([as_label(value) for value in target])
     classes = np.unique(labels)
@@ -248,6 +258,14 @@ def _response(target: list[Any], task: Task, name: str, rows: list[int]) -> Labe
     if len(classes) > len(labels) / 2:
         refuse("fit", "--task", f"regression for {one_line(name)}", f"classification with {len(classes)} classes")
     return labels
+
+
+def _far(table: NDArray[np.float64], names: list[str], rows: list[int]) -> list[str]:
+    """Values beside which all others of their column look alike."""
+    far = far_values(table)
+    said = [f"{one_line(names[i])} has {table[row, i]:g} in row {rows[row]}" for i, row in far[:SHOWN]]
+    more = f" and {len(far) - SHOWN} columns more" if len(far) > SHOWN else ""
+    return [f"One value beside which all others of its column look alike: {', '.join(said)}{more}."] if far else []
 
 
 def _estimator(task: Task, job: TableJob) -> SlabEstimator:

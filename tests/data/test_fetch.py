@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from slabnet.data import available, fetch
-from slabnet.data.fetch import NoData, cache_folder, find, where
+from slabnet.data.fetch import NoData, cache_folder, find, located
 from slabnet.data.sources import PARTS, SOURCES, Source
 
 FILE = PARTS[0]
@@ -92,11 +92,12 @@ def source(server: _Server, *ways: str) -> Source:
 
 def test_a_download_is_kept_and_not_made_twice(server: _Server, cache: Path) -> None:
     tiny = source(server, "good")
-    assert where(tiny) is None
+    assert located(tiny) == (None, [])
     assert np.array_equal(find(tiny, FILE), IMAGES)
     assert np.array_equal(find(tiny, FILE), IMAGES)
     assert len(server.asked) == 1
-    assert where(tiny) == cache == cache_folder(tiny)
+    assert located(tiny) == ([cache], [])
+    assert cache == cache_folder(tiny)
 
 
 def test_the_wrapper_may_differ_between_mirrors(server: _Server) -> None:
@@ -160,6 +161,22 @@ def test_with_nothing_found_one_line_says_where_it_looked(server: _Server, tmp_p
     assert "\n" not in said
     for part in ("tiny", FILE, "missing", "SHA-256", "SLABNET_DATA", str(tmp_path / "cache")):
         assert part in said
+
+
+def test_what_is_listed_is_what_would_be_taken(
+    server: _Server, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged file where one looks first does not hide a whole one further on."""
+    tiny, own = source(server, "good"), tmp_path / "own" / "tiny"
+    own.mkdir(parents=True)
+    bad = own / f"{FILE}.gz"
+    bad.write_bytes(gzip.compress(PLAIN[:-1] + bytes([PLAIN[-1] ^ 1])))
+    monkeypatch.setenv("SLABNET_DATA", str(own.parent))
+    assert located(tiny) == (None, [bad])
+    find(tiny, FILE)
+    assert located(tiny) == ([cache], [bad])
+    bad.write_bytes(PACKED)
+    assert located(tiny) == ([own], [])
 
 
 def test_offline_nothing_is_asked(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,25 @@ def test_a_killed_grid_goes_on_and_ends_with_the_same_records(tmp_path: Path) ->
 
 
 @pytest.mark.crash
+def test_ctrl_c_on_several_runs_at_a_time_loses_no_epoch(tmp_path: Path) -> None:
+    """A terminal's Ctrl-C goes to the whole group of processes: each run must still keep all it has made."""
+    words = ["reproduce", "--dataset", "digits", "--methods", "lbbnn,gaussian", "--runs", "1", "--hidden", "30"]
+    words += ["--epochs", "3000", "--jobs", "2", "--threads", "1", "--out", str(tmp_path / "a")]
+    command = [sys.executable, "-m", "slabnet", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    notes = [tmp_path / "a" / f"digits-paper-{method}-30-0.run" / "epochs" for method in ("lbbnn", "gaussian")]
+    while process.poll() is None and not all(note.is_file() and int(note.read_text()) > 5 for note in notes):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130, said
+    assert "go on with the same command" in said.splitlines()[-1]
+    for note in notes:
+        steps = max(int(path.stem.split("-")[1]) for path in (note.parent / "fit").glob("checkpoint-*.slab"))
+        assert steps >= 15 * int(note.read_text())  # 1437 rows, 100 a step
+
+
+@pytest.mark.crash
 def test_sigterm_before_the_first_checkpoint_is_one_line(tmp_path: Path) -> None:
     words = ["reproduce", "--dataset", "digits", "--methods", "lbbnn", "--runs", "1", "--out", str(tmp_path / "a")]
     process = subprocess.Popen([sys.executable, "-m", "slabnet", *words], stderr=subprocess.PIPE, text=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from slabnet.checks import FileError, check_choice
 from slabnet.config import DATA_SETS
-from slabnet.data.fetch import damaged, find, where
+from slabnet.data.fetch import find, located
 from slabnet.data.sources import SOURCES
 
 DIGITS_TEST = 360  # a fifth of scikit-learn's digits
@@ -85,8 +85,8 @@ def available() -> list[dict[str, str | bool | None]]:
         {"name": "digits", "where": "with scikit-learn", "damaged": False, "source": None}
     ]
     for source in SOURCES.values():
-        folder = where(source)
-        place = None if folder is None else str(folder)
-        bad = folder is not None and damaged(source, folder)
+        folders, refused = located(source)
+        bad = folders is None and bool(refused)
+        place = ", ".join(map(str, folders or [path.parent for path in refused[:1]])) or None
         found.append({"name": source.name, "where": place, "damaged": bad, "source": source.mirrors[0]})
     return found

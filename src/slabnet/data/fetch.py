@@ -51,7 +51,7 @@ def find(source: Source, file: str, *, timeout: float = TIMEOUT) -> NDArray[np.g
     """The array of one file of `source`, from the first place that has it whole; downloaded where none has."""
     looked: list[str] = []
     for folder in places(source):
-        there = [path for path in (folder / f"{file}.gz", folder / file) if path.is_file()]
+        there = _files(folder, file)
         for path in there:
             try:
                 return _checked(source, file, path)
@@ -63,23 +63,26 @@ def find(source: Source, file: str, *, timeout: float = TIMEOUT) -> NDArray[np.g
     return _download(source, file, looked, timeout)
 
 
-def where(source: Source) -> Path | None:
-    """The folder that has every file of the data set, None where it would have to be downloaded."""
-    for folder in places(source):
-        if all(any((folder / name).is_file() for name in (f"{file}.gz", file)) for file in source.sha256):
-            return folder
-    return None
-
-
-def damaged(source: Source, folder: Path) -> bool:
-    """Whether a file of the data set in this folder would be refused."""
+def located(source: Source) -> tuple[list[Path] | None, list[Path]]:
+    """The folders `find` would take the files from (None: one must be downloaded), and the files it would refuse."""
+    folders: dict[Path, None] = {}
+    refused, missing = [], False
     for file in source.sha256:
-        path = next(path for path in (folder / f"{file}.gz", folder / file) if path.is_file())
-        try:
-            _checked(source, file, path)
-        except FileError:
-            return True
-    return False
+        for path in (path for folder in places(source) for path in _files(folder, file)):
+            try:
+                _checked(source, file, path)
+            except FileError:
+                refused.append(path)
+            else:
+                folders[path.parent] = None
+                break
+        else:
+            missing = True
+    return None if missing else list(folders), refused
+
+
+def _files(folder: Path, file: str) -> list[Path]:
+    return [path for path in (folder / f"{file}.gz", folder / file) if path.is_file()]
 
 
 def _checked(source: Source, file: str, path: Path) -> NDArray[np.generic]:

@@ -237,10 +237,10 @@ def guess_task(values: list[Any], name: str, where: str = "fit") -> Task:
     present = [value for value in values if not is_missing(value)]
     if not present:
         refuse(where, "--target", "a column with values", f"{one_line(name)}, where all are missing")
-    numbers = [number_of(value) for value in present]
-    if any(number is None for number in numbers) or all(isinstance(value, bool) for value in present):
+    numbers = [number for number in map(number_of, present) if number is not None]
+    if len(numbers) <= MOSTLY * len(present) or all(isinstance(value, bool) for value in present):
         return "classification"
-    distinct = {number for number in numbers if number is not None}
+    distinct = set(numbers)  # a text among many numbers is a mistake, and is named when they are read
     whole = all(math.isfinite(number) and number.is_integer() for number in distinct)
     return "classification" if whole and len(distinct) <= FEW_CLASSES else "regression"
 

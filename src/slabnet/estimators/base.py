@@ -18,12 +18,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.batches import Rows
 from slabnet.checkpoints import Checkpoints
-from slabnet.checks import check_choice, check_whole, one_line, refuse
+from slabnet.checks import check_choice, check_whole, refuse
 from slabnet.compact import Compact, compact
 from slabnet.config import Prior, Start, TrainConfig
 from slabnet.draws import exact, fixed
 from slabnet.estimators.defaults import defaults_for, psi_for
-from slabnet.estimators.scaling import Array, Scaling, constant_columns
+from slabnet.estimators.oddities import warn_of_table
+from slabnet.estimators.scaling import Array, Scaling, check_names
 from slabnet.estimators.trial import Trial
 from slabnet.importance import input_effects, input_reach, prior_reach
 from slabnet.likelihoods import Gaussian
@@ -108,6 +109,14 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any, checkpoint: Checkpoints | None = None, resume: bool = False) -> Self:
+        before = dict(self.__dict__)
+        try:
+            return self._fit_anew(X, y, checkpoint, resume)
+        except BaseException:  # what was fitted before stays as it was
+            self.__dict__ = before
+            raise
+
+    def _fit_anew(self, X: Any, y: Any, checkpoint: Checkpoints | None, resume: bool) -> Self:
         table, target = self._read(X, y, reset=True)
         self._start(table)
         config = self._training(len(table))
@@ -157,10 +166,12 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
         if self.config is not None and not isinstance(self.config, TrainConfig):
             refuse(type(self).__name__, "config", "a TrainConfig or None", type(self.config).__name__)
+        if self.start is not None and not isinstance(self.start, Start):
+            refuse(type(self).__name__, "start", "a Start or None", type(self.start).__name__)
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         likelihood, outputs = self._response()
         hidden = defaults_for(n, p).hidden if self.hidden is None else self.hidden
-        if not isinstance(hidden, (int, np.integer, tuple, list)):
+        if isinstance(hidden, bool) or not isinstance(hidden, (int, np.integer, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
         widths = (int(hidden),) if isinstance(hidden, (int, np.integer)) else tuple(hidden)
         psi = psi_for(p, len(widths) + 1) if self.psi is None else self.psi
@@ -174,7 +185,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             options=self.options,
             seed=self._seed,
         )
-        self._warn_of_constants(table)
+        warn_of_table(table, getattr(self, "feature_names_in_", None))
         self.scaling_x_ = Scaling.of(table) if self.standardize else Scaling.none(p)
         self._take(net, None)
 
@@ -246,6 +257,8 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         else:
             chosen = median_model(net, threshold, infeasible="path")
         small = copy.copy(self)
+        if epochs is not None:
+            check_whole("sparsify", "epochs", epochs, at_least=1)
         if data is not None and (not isinstance(data, (tuple, list)) or len(data) != 2):
             refuse("sparsify", "data", "a pair (X, y)", type(data).__name__)
         if data is not None:
@@ -256,8 +269,9 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self._keep_noise(net, lower=False)
             net = net.cpu().double().eval()
         small._take(net, describe(net, chosen.masks, chosen.rule, chosen.threshold))
-        if data is not None:
-            small.feature_effects_ = small._effects(table[:EFFECT_ROWS])
+        reached = small._get_support_mask()
+        effects = self.feature_effects_ if data is None else small._effects(table[:EFFECT_ROWS])
+        small.feature_effects_ = np.where(reached, effects, 0.0)
         return small
 
     def _take(self, net: Network, selection: Selection | None) -> None:
@@ -345,6 +359,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.network_ if self.compact_ is None else self.compact_
 
     def _check_x(self, X: Any) -> Array:
+        check_names(type(self).__name__, X)
         checked = validate_data(self, X, accept_sparse=True, dtype=np.float64, reset=False)
         return _dense(checked)
 
@@ -359,14 +374,6 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         values = self._scale_x(table)
         found = input_effects(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
         return np.asarray(found.numpy())
-
-    def _warn_of_constants(self, table: Array) -> None:
-        constant = constant_columns(table) if len(table) > 1 else []
-        if constant:
-            names = getattr(self, "feature_names_in_", None)
-            shown = ", ".join(one_line(str(i if names is None else names[i])) for i in constant[:5])
-            more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
-            warnings.warn(f"fit: columns with one value only tell nothing: {shown}{more}", UserWarning, stacklevel=5)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

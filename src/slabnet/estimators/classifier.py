@@ -39,20 +39,28 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         check_names(type(self).__name__, X)
         options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
         table, labels = validate_data(self, X, y, **options)
+        gone = [row for row, label in enumerate(labels) if label is None] if labels.dtype == object else []
+        if gone:
+            refuse(type(self).__name__, "y", "a label in every row", f"None in row {gone[0]}")
         check_classification_targets(labels)
         labels = column_or_1d(labels, warn=True)
         classes = getattr(self, "_known_classes", classes)
         if reset:
             self.classes_ = np.unique(labels) if classes is None else np.unique(classes)
             if len(self.classes_) < 2:
-                refuse(type(self).__name__, "y", "labels of at least 2 classes", f"one class, {self.classes_[0]!r}")
+                refuse(
+                    type(self).__name__,
+                    "y",
+                    "labels of at least 2 classes",
+                    f"one class, {one_line(repr(str(self.classes_[0])))}",
+                )
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             refuse("partial_fit", "classes", "those of the first call", one_line(np.unique(classes).tolist()))
         places = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = np.flatnonzero(self.classes_[places] != labels)
         if len(unknown):
             known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
-            refuse(type(self).__name__, "y", f"one of the classes {known}", repr(labels[unknown[0]]))
+            refuse(type(self).__name__, "y", f"one of the classes {known}", one_line(repr(str(labels[unknown[0]]))))
         return _dense(table), places.astype(np.int64)
 
     def _response(self) -> tuple[str, int]:

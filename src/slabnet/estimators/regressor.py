@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.checks import check_number, refuse
 from slabnet.config import TrainConfig
 from slabnet.estimators.base import SlabEstimator, _dense
+from slabnet.estimators.oddities import warn_of_target
 from slabnet.estimators.scaling import Array, Scaling, check_names
 from slabnet.estimators.trial import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
 from slabnet.metrics import negative_log_likelihood
@@ -59,6 +60,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         if reset:
             self.scaling_y_ = Scaling.of(columns) if self.standardize else Scaling.none(columns.shape[1])
             self._flat = target.ndim == 1
+            warn_of_target(columns)
         elif columns.shape[1] != len(self.scaling_y_.scale):
             refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
         return _dense(table), self.scaling_y_.apply(columns)
@@ -107,6 +109,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     @property
     def noise_std_(self) -> Any:
         """The standard deviation of the noise, in the units of y."""
+        check_is_fitted(self)
         values = self.network_.likelihood.expected_phi.sqrt().numpy() * self.scaling_y_.scale  # type: ignore[operator]
         return float(values[0]) if self._flat else values
 

@@ -135,7 +135,8 @@ class Processes:
     def _start(self, job: Job, tries: int) -> None:
         command = [sys.executable, "-m", "slabnet.experiments.worker"]
         said = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads would fill up
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said)
+        # a terminal's Ctrl-C reaches only this process, which asks them to stop once: a second signal is taken as haste
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, start_new_session=True)
         assert process.stdin is not None
         process.stdin.write(job.to_json().encode())
         process.stdin.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.overall import Overall
 from slabnet.experiments.profiles import Plan
-from slabnet.progress import about
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,15 @@ def run_grid(
     first = min((plan.seed for plan in plans), default=0)
     jobs = [Job(plan, folder, pictures and plan.seed == first, threads) for plan in waiting]
     parts = _members(jobs)
-    outcomes = _Outcomes(len(jobs) + len(parts))
-    if jobs:
-        _say(f"{len(jobs)} runs to make, {len(plans) - len(jobs)} are there; first {jobs[0].plan.key}")
     where = engine or Here()
     ensembles = {ensemble.name for _, ensemble in parts}
     owners = {member.name: ensemble for member, ensemble in parts}
     first_ones = [*(member for member, _ in parts), *(job for job in jobs if job.name not in ensembles)]
-    with Overall(waiting, folder, _say):
+    if jobs:
+        members = f" ({len(parts)} of members first)" if parts else ""
+        _say(f"{len(jobs)} runs to make{members}, {len(plans) - len(jobs)} are there; first {first_ones[0].plan.key}")
+    with Overall(waiting, folder, _say) as overall:
+        outcomes = _Outcomes(len(jobs) + len(parts), overall)
         for job, problem in where.outcomes(first_ones, _say):
             outcomes.take(job, problem, owners.get(job.name))
         for job, problem in where.outcomes([j for j in jobs if j.name in ensembles and outcomes.may_go_on(j)], _say):
@@ -93,8 +92,8 @@ def _members(jobs: Sequence[Job]) -> list[tuple[Job, Job]]:
 class _Outcomes:
     """What became of the runs so far, said as it comes."""
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs, self.done, self.made, self.started = jobs, 0, 0, time.monotonic()
+    def __init__(self, jobs: int, overall: Overall) -> None:
+        self.jobs, self.done, self.overall = jobs, 0, overall
         self.failed: dict[str, str] = {}
         self.elsewhere: list[str] = []
 
@@ -103,9 +102,10 @@ class _Outcomes:
         self.done += 1
         key = job.plan.key if ensemble is None else ensemble.plan.key
         name = key if ensemble is None else f"{key}, a member"
-        self.made += problem is None  # a run that failed at once says nothing of how long the others take
-        left = (time.monotonic() - self.started) / max(1, self.made) * (self.jobs - self.done)
-        ahead = f", {about(left)} left" if self.made and self.done < self.jobs else ""
+        if problem is not None:
+            self.overall.leave_out(key)
+        left = self.overall.time_left()
+        ahead = f", {left}" if left and self.done < self.jobs else ""
         if problem is None:
             _say(f"run {self.done} of {self.jobs} done: {name}{ahead}")
         elif problem.startswith("Claimed"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,7 +35,8 @@ def epochs_of(plan: Plan) -> int:
 
 def note_epochs(work: Path, epochs: int) -> None:
     """Keep how many epochs the run in this folder has made, over all its stages."""
-    write_atomically(work / NAME, str(epochs).encode())
+    with suppress(OSError):  # a run does not fail for want of a note
+        write_atomically(work / NAME, str(epochs).encode())
 
 
 def epochs_made(plan: Plan, folder: Path) -> int:
@@ -63,14 +65,15 @@ class Overall:
         first: float = FIRST,
         every: float = EVERY,
     ) -> None:
-        self.plans, self.folder, self.say = plans, folder, say
-        self.first, self.every = first, every
+        self.folder, self.say, self.first, self.every = folder, say, first, every
+        self.plans = {plan.key: plan for plan in plans}
         self.total = sum(map(epochs_of, plans))
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._before: dict[str, int] = {}
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self._began, self._before = time.monotonic(), self.made()
+        self._began = time.monotonic()
+        self._before = {key: epochs_made(plan, self.folder) for key, plan in self.plans.items()}
         if self.total:
             self._thread.start()
         return self
@@ -82,22 +85,37 @@ class Overall:
         if self._thread.is_alive():
             self._thread.join()
 
-    def made(self) -> int:
-        """Epochs of all runs that are made."""
-        return sum(epochs_made(plan, self.folder) for plan in self.plans)
+    def leave_out(self, key: str) -> None:
+        """A run that will not be made here: it failed, or somebody else makes it."""
+        gone = self.plans.get(key)
+        if gone is not None:
+            self.plans = {other: plan for other, plan in self.plans.items() if other != key}
+            self.total -= epochs_of(gone)
+
+    def made(self) -> tuple[int, int]:
+        """Epochs of all runs that are made, and how many of them since the block began."""
+        found = {key: epochs_made(plan, self.folder) for key, plan in self.plans.items()}
+        for key, made in found.items():  # a run that was killed goes on from before what it had noted
+            self._before[key] = min(self._before[key], made)
+        return sum(found.values()), sum(made - self._before[key] for key, made in found.items())
+
+    def time_left(self) -> str | None:
+        """How long the rest takes, if that can be said: not before the first epoch, nor when all is done."""
+        made, here = self.made()
+        if not here or made >= self.total:
+            return None
+        return f"{about((time.monotonic() - self._began) / here * (self.total - made))} left"
 
     def line(self) -> str | None:
-        """What there is to say; nothing before the first epoch, and when all is done."""
-        made = self.made()
-        if made <= self._before or made >= self.total:
-            return None
-        left = (time.monotonic() - self._began) / (made - self._before) * (self.total - made)
-        return f"{made} of {self.total} epochs of {len(self.plans)} runs ({made / self.total:.0%}), {about(left)} left"
+        """What there is to say, if there is anything."""
+        left, (made, _) = self.time_left(), self.made()
+        share = 100 * made // max(1, self.total)
+        return left and f"{made} of {self.total} epochs of all runs ({share}%), {left}"
 
     def _watch(self) -> None:
         wait = self.first
         while not self._over.wait(wait):
             said = self.line()
-            if said is not None:
+            if said is not None and not self._over.is_set():
                 self.say(said)
                 wait = self.every
