@@ -209,12 +209,14 @@ def baselines(groups: list[Group]) -> str:
                 f"weights, the paper {paper['density']:.3f}."
             )
     said = [REASONS[m] for m in REASONS if any((g.method, g.profile) == (m, "paper") and g.comparable for g in groups)]
-    said += [horseshoe(g) for g in groups if (g.method, g.profile) == ("horseshoe", "paper") and g.comparable]
+    ours = [g for g in groups if g.profile == "paper" and g.method != "lbbnn" and g.comparable]
+    said += [decided_by_horseshoe(g) for g in ours if g.method == "horseshoe"]
+    said += [taken_back(g) for g in ours if any(round(abs(gap), 3) > 0.01 for gap in _gaps(g).values())]
     return "\n".join(lines) + ("\n\n" + "\n\n".join(said) if said else "")
 
 
-def horseshoe(group: Group) -> str:
-    """Whether ours decides as little as the paper's, and where accuracies differ, why: from rows and history."""
+def decided_by_horseshoe(group: Group) -> str:
+    """Whether ours decides as little as the paper's."""
     way = ("SIM", "SIM", False, 10)
     ours = next(r for r in group.runs[0]["rows"] if (r["gamma"], r["beta"], r["post_trained"], r["draws"]) == way)
     papers = {
@@ -222,20 +224,28 @@ def horseshoe(group: Group) -> str:
         for r in paper_table1()
         if (r["dataset"], r["method"], r["post_trained"]) == (group.dataset, "horseshoe", False)
     }
-    gaps, history = _gaps(group), group.runs[0]["history"]["fit"]
-    single, averaged, mean = (
-        gaps[f"{name}, PT N, R = {r}"] for name, r in (("SIM SIM", 1), ("SIM SIM", 10), ("ALL EXP", 1))
-    )
-    risen, fallen = (abs(history[name][-1] - history[name][-11]) for name in ("log_likelihood", "kl"))
     return (
-        f"**horseshoe, {group.dataset}.** At 0.95 ours does not do as the paper's: averaged over 10 draws it decides {ours['classified_at_95']} "
-        f"images, of which {ours['accuracy_at_95']:.4f} are right, the paper's {papers['SIM', 10]['classified_at_95']:.0f}. There a single draw "
-        f"({papers['SIM', 1]['accuracy']:.3f}) is as right as the mean network ({papers['ALL', 1]['accuracy']:.3f}), and still hardly an averaged "
-        "probability reaches 0.95: each drawn network must be unsure by itself of nearly everything, and the text does not say why. Here "
-        f"gaps to the paper are {single:+.3f} for one draw, {averaged:+.3f} for ten averaged and {mean:+.3f} for the mean network: the bound lets the "
-        "noise of weights and scales grow towards that of the prior wherever the data do not object, which one draw pays for and the mean "
-        f"does not. Nor is the fit at rest after {len(history['kl'])} epochs with steps of 1e-4: in the last ten the log-likelihood "
-        f"moved by {risen:.0f} and the divergence by {fallen:.0f} nats."
+        f"**horseshoe, {group.dataset}, at 0.95.** Averaged over 10 draws ours decides {ours['classified_at_95']} images, of which "
+        f"{ours['accuracy_at_95']:.4f} are right; the paper's decides {papers['SIM', 10]['classified_at_95']:.0f}, though it is right for "
+        f"{papers['SIM', 10]['accuracy']:.3f} of all. There a single draw ({papers['SIM', 1]['accuracy']:.3f}) is about as right as the mean network "
+        f"({papers['ALL', 1]['accuracy']:.3f}), so its drawn networks do not contradict each other: each must be unsure by itself. Ours are not, and "
+        "the text does not say what would make them so."
+    )
+
+
+def taken_back(group: Group) -> str:
+    """Where accuracies are more than .01 from the paper's: what the history says of the two terms of the bound."""
+    history, gaps = group.runs[0]["history"]["fit"], _gaps(group)
+    rows, n = history["n"], len(history["kl"])
+    fit, price = ([value / rows for value in history[name]] for name in ("log_likelihood", "kl"))
+    best = max(range(n), key=fit.__getitem__)
+    moved = [abs(history[name][-1] - history[name][-11]) for name in ("log_likelihood", "kl")]
+    return (
+        f"**{group.method}, {group.dataset}.** Gaps to the paper of {_span(list(gaps.values()))}. A training row's log-likelihood is best in epoch "
+        f"{best + 1}: {fit[best]:.3f}, with a divergence of {price[best]:.1f} nats a row. Then the divergence falls to {price[-1]:.2f} and takes part of "
+        f"the fit with it: the log-likelihood ends at {fit[-1]:.3f}. In the last ten of {n} epochs the two moved by {moved[0]:.0f} and {moved[1]:.0f} nats "
+        f"of {abs(history['log_likelihood'][-1]):.0f} and {history['kl'][-1]:.0f}. By this history what is missing to the paper is what the prior takes back: most likely it "
+        "was weighed less there, or not yet in force when training ended; the text says neither."
     )
 
 
