@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from slabnet.checks import SlabnetError
 from slabnet.experiments.files import Files
 from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.profiles import Plan
@@ -35,7 +36,7 @@ def epochs_of(plan: Plan) -> int:
 
 def note_epochs(work: Path, epochs: int) -> None:
     """Keep how many epochs the run in this folder has made, over all its stages."""
-    with suppress(OSError):  # a run does not fail for want of a note
+    with suppress(OSError, SlabnetError):  # a run does not fail for want of a note
         write_atomically(work / NAME, str(epochs).encode())
 
 
