@@ -1,7 +1,8 @@
 """Does the price of a step grow with the network? `python -m benchmarks.scaling`.
 
 The ratio of a local and a relaxed step to a plain one at widths x0.5, x1, x2 and x4 and batches of 32, 100 and 500,
-taken in turns in one process, and the peak memory a step needs per weight, each width in a process of its own.
+taken in turns in one process with the smallest network of that depth, which tells what a step costs whatever its size;
+and the peak memory a step needs per weight, each width in a process of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.step_time import SEED, _bind, interleaved, our_step, plain_netwo
 PROCESSES = 3
 WIDTHS, BATCHES = (0.5, 1.0, 2.0, 4.0), (32, 100, 500)
 KINDS = ("deterministic", "local", "relaxed")
+SMALLEST = (784, 4, 6, 10)
 
 
 def sizes_at(width: float) -> tuple[int, ...]:
@@ -42,17 +44,23 @@ def make(kind: str, sizes: tuple[int, ...]) -> Any:
 def ratios(rounds: int) -> list[dict[str, Any]]:
     """One row for each width and batch."""
     rows = []
+    smallest = {f"{kind}, smallest": make(kind, SMALLEST) for kind in KINDS}
     for width in WIDTHS:
         sizes = sizes_at(width)
-        made = {kind: make(kind, sizes) for kind in KINDS}
+        made = {kind: make(kind, sizes) for kind in KINDS} | smallest
         for batch in BATCHES:
             g = torch.Generator().manual_seed(SEED)
             x, y = torch.rand(batch, sizes[0], generator=g), torch.randint(0, 10, (batch,), generator=g)
             seconds = interleaved({kind: _bind(step, x, y) for kind, step in made.items()}, rounds)
             plain = seconds["deterministic"]
             found = {kind: round(seconds[kind] / plain, 3) for kind in KINDS[1:]}
-            each = {kind: round(1e9 * value / weights_of(sizes), 3) for kind, value in seconds.items()}
-            rows.append({"width": width, "batch": batch, "weights": weights_of(sizes), **found, "nanoseconds": each})
+            each = {kind: round(1e9 * seconds[kind] / weights_of(sizes), 3) for kind in KINDS}
+            fixed = {kind: seconds[f"{kind}, smallest"] for kind in KINDS}
+            beyond = {
+                kind: round((seconds[kind] - fixed[kind]) / (plain - fixed["deterministic"]), 3) for kind in KINDS[1:]
+            }
+            row = {"width": width, "batch": batch, "weights": weights_of(sizes), **found, "beyond_fixed": beyond}
+            rows.append(row | {"nanoseconds": each, "fixed_ms": {k: round(1e3 * v, 3) for k, v in fixed.items()}})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 
