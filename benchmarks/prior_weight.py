@@ -1,8 +1,8 @@
 """Is it the prior that keeps a baseline below the paper? `python -m benchmarks.prior_weight`.
 
-The paper's settings for the baselines that fall short of its accuracies, trained with the divergence counted whole and with
-a tenth of it, and looked at on the way. Each run has a record of its own and goes on from its checkpoint when it is
-started again; finished ones are skipped. Without post-training: the gaps are there before it.
+The paper's settings for the baselines that fall short of its accuracies, trained with the divergence counted whole and
+with a tenth of it, and looked at on the way. Each run has a record of its own and goes on from its checkpoint when it
+is started again; finished ones are skipped. Without post-training: the gaps are there before it.
 """
 
 from __future__ import annotations
