@@ -65,6 +65,37 @@ def looks_of(name: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text())["results"]["looks"] if path.exists() else []
 
 
+def seen(method: str, dataset: str) -> dict[float, list[dict[str, Any]]]:
+    """The looks of each weight of the divergence, where there are any."""
+    found = {weight: looks_of(name_of(method, dataset, weight)) for weight in WEIGHTS}
+    return {weight: looks for weight, looks in found.items() if looks}
+
+
+def accuracies(look: dict[str, Any]) -> list[float]:
+    """Of one drawn network, of ten averaged, and of the means."""
+    by_way = {(row["beta"], row["draws"]): row["accuracy"] for row in look["rows"] if row["gamma"] != "PRN"}
+    return [by_way["SIM", 1], by_way["SIM", DRAWS], by_way["EXP", 1]]
+
+
+def table(papers: dict[tuple[str, str], list[float]]) -> str:
+    """What was seen, with the paper's accuracies (by method and data set) under each."""
+    lines = [
+        "| method, data | weight of the divergence | epochs | one draw | averaged over 10 | means | decided at 0.95 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method, dataset in CASES:
+        found = seen(method, dataset)
+        for weight in sorted(found):
+            for look in found[weight]:
+                shown = " | ".join(f"{value:.3f}" for value in accuracies(look))
+                decided = next(row for row in look["rows"] if row["draws"] == DRAWS)["classified_at_95"]
+                lines.append(f"| {method}, {dataset} | {weight:g} | {look['epoch']} | {shown} | {decided} |")
+        if found:
+            shown = " | ".join(f"{value:.3f}" for value in papers[method, dataset])
+            lines.append(f"| {method}, {dataset} | the paper | 250 | {shown} | |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.prior_weight", description=__doc__)
     every = [f"{method}:{dataset}:{weight:g}" for weight in WEIGHTS for method, dataset in CASES]
