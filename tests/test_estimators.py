@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_every_kind_of_table_gives_the_same(line: tuple[Any, Any]) -> None:
 
 
 def test_a_large_sparse_table_says_what_it_takes(monkeypatch: pytest.MonkeyPatch, line: tuple[Any, Any]) -> None:
-    monkeypatch.setattr("slabnet.estimators.base.LARGE", 1000)
+    monkeypatch.setattr("slabnet.estimators.reading.LARGE", 1000)
     with pytest.warns(UserWarning, match="X is sparse and is made dense: 0 MB"):
         sn.SlabRegressor(hidden=(), epochs=1).fit(sparse.csr_array(line[0]), line[1])
 
@@ -303,8 +304,16 @@ def test_more_inputs_than_rows() -> None:
     ("model", "x", "y", "said"),
     [
         (sn.SlabClassifier(), [[1.0], [2.0]], [1, 1], "y must be labels of at least 2 classes, got one class"),
-        (sn.SlabClassifier(), [["a"], ["b"]], [1, 2], "could not convert string to float"),
-        (sn.SlabRegressor(), [[1.0], [2.0]], ["a", "b"], "could not convert string to float"),
+        (sn.SlabClassifier(), [["a"], ["b"]], [1, 2], "X must be numbers .* got 'a' in column 0, row 0"),
+        (sn.SlabClassifier(), np.array([["1", "2"], ["3", "x"]]), [1, 2], "got 'x' in column 1, row 1"),
+        (sn.SlabClassifier(), pd.DataFrame({"a": [1, 2], "b": ["1", "x"]}), [1, 2], "got 'x' in column b, row 1"),
+        (sn.SlabClassifier(), pl.DataFrame({"a": [1, 2], "b": ["1", "x"]}), [1, 2], "got 'x' in column b, row 1"),
+        (sn.SlabClassifier(), pd.DataFrame({"c": pd.Categorical(["u", "v"])}), [1, 2], "got 'u' in column c, row 0"),
+        (sn.SlabRegressor(), pd.DataFrame({"d": pd.to_datetime(["2020", "2021"])}), [1, 2], "got dates in column d"),
+        (sn.SlabRegressor(), pl.DataFrame({"d": [date(2020, 1, 1)] * 2}), [1, 2], "got dates in column d"),
+        (sn.SlabRegressor(), [[1.0], [2.0]], ["1", "b"], "y must be numbers .* got 'b' in row 1"),
+        (sn.SlabRegressor(standardize="no"), [[1.0], [2.0]], [1, 2], "standardize must be True or False, got no"),
+        (sn.SlabRegressor(verbose="x"), [[1.0], [2.0]], [1, 2], "verbose must be 0 .* got x"),
         (sn.SlabRegressor(), [[1.0], [np.nan]], [1, 2], "contains NaN"),
         (sn.SlabRegressor(method="none"), [[1.0], [2.0]], [1, 2], "method must be one of lbbnn"),
         (sn.SlabRegressor(draws=0), [[1.0], [2.0]], [1, 2], "draws must be a whole number of at least 1, got 0"),
@@ -328,6 +337,16 @@ def test_bad_input_is_one_line(model: Any, x: Any, y: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         model.fit(x, y)
     assert isinstance(caught.value, sn.SlabnetError) is (type(caught.value) is not ValueError)
+
+
+def test_text_is_refused_at_prediction_too_and_a_lazy_table_is_collected() -> None:
+    x, y = np.arange(20.0), np.arange(20) > 9
+    lazy = pl.LazyFrame({"a": x, "b": x % 3})
+    model = sn.SlabClassifier(hidden=(), epochs=2, verbose=False, random_state=0).fit(lazy, y)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(model.predict_proba(lazy), model.predict_proba(lazy.collect()))
+    with pytest.raises(sn.ArgumentError, match="got 'no' in column b, row 2"):
+        model.predict(pd.DataFrame({"a": [1, 2, 3], "b": ["1", "2", "no"]}))
 
 
 def test_constant_columns_are_said() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
@@ -24,7 +22,8 @@ from slabnet.config import Prior, Start, TrainConfig
 from slabnet.draws import exact, fixed
 from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.oddities import warn_of_table
-from slabnet.estimators.scaling import Array, Scaling, check_names
+from slabnet.estimators.reading import dense, look_at
+from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.trial import Trial
 from slabnet.importance import input_effects, input_reach, prior_reach
 from slabnet.likelihoods import Gaussian
@@ -38,7 +37,6 @@ from slabnet.select import budget_model, describe, median_model, most_probable_m
 from slabnet.train import fit
 
 EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
-LARGE = 2**28  # bytes of a sparse table made dense that are worth a warning
 RULES = ("median", "threshold", "budget", "most probable")
 
 
@@ -164,6 +162,10 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
+        if not isinstance(self.standardize, (bool, np.bool_)):
+            refuse(type(self).__name__, "standardize", "True or False", self.standardize)
+        if not isinstance(self.verbose, (int, np.integer, np.bool_)) or self.verbose < 0:
+            refuse(type(self).__name__, "verbose", "0 (silent) or 1 (progress)", self.verbose)
         if self.config is not None and not isinstance(self.config, TrainConfig):
             refuse(type(self).__name__, "config", "a TrainConfig or None", type(self.config).__name__)
         if self.start is not None and not isinstance(self.start, Start):
@@ -359,9 +361,8 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.network_ if self.compact_ is None else self.compact_
 
     def _check_x(self, X: Any) -> Array:
-        check_names(type(self).__name__, X)
-        checked = validate_data(self, X, accept_sparse=True, dtype=np.float64, reset=False)
-        return _dense(checked)
+        table = look_at(type(self).__name__, X)
+        return dense(validate_data(self, table, accept_sparse=True, dtype=np.float64, reset=False))
 
     def _scale_x(self, table: Array) -> Array:
         return self.scaling_x_.apply(table)
@@ -381,13 +382,3 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = False
         tags.target_tags.required = True
         return tags
-
-
-def _dense(table: Any) -> Array:
-    """A sparse table as a dense one; what that takes is said where it is much."""
-    if not sparse.issparse(table):
-        return np.asarray(table)
-    size = table.shape[0] * table.shape[1] * 8
-    if size > LARGE:
-        warnings.warn(f"X is sparse and is made dense: {size / 2**20:.0f} MB", UserWarning, stacklevel=4)
-    return np.asarray(table.toarray())

@@ -10,8 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from slabnet.checks import check_number, one_line, refuse
-from slabnet.estimators.base import SlabEstimator, _dense
-from slabnet.estimators.scaling import Array, check_names
+from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.reading import dense, look_at
+from slabnet.estimators.scaling import Array
 from slabnet.records import Prediction
 
 
@@ -36,7 +37,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one label a row (requires y to be passed, but the target y is None)",
                 None,
             )
-        check_names(type(self).__name__, X)
+        X = look_at(type(self).__name__, X)
         options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
         table, labels = validate_data(self, X, y, **options)
         gone = [row for row, label in enumerate(labels) if label is None] if labels.dtype == object else []
@@ -61,7 +62,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         if len(unknown):
             known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
             refuse(type(self).__name__, "y", f"one of the classes {known}", one_line(repr(str(labels[unknown[0]]))))
-        return _dense(table), places.astype(np.int64)
+        return dense(table), places.astype(np.int64)
 
     def _response(self) -> tuple[str, int]:
         return ("bernoulli", 1) if len(self.classes_) == 2 else ("categorical", len(self.classes_))

@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.checks import check_number, refuse
 from slabnet.config import TrainConfig
-from slabnet.estimators.base import SlabEstimator, _dense
+from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.oddities import warn_of_target
-from slabnet.estimators.scaling import Array, Scaling, check_names
+from slabnet.estimators.reading import dense, look_at, look_at_numbers
+from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.trial import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
 from slabnet.metrics import negative_log_likelihood
 from slabnet.predict import predict as predict_network
@@ -52,7 +53,8 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one number a row (requires y to be passed, but the target y is None)",
                 None,
             )
-        check_names(type(self).__name__, X)
+        X = look_at(type(self).__name__, X)
+        look_at_numbers(type(self).__name__, y)
         options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
         table, target = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
         target = np.asarray(target, dtype=np.float64)
@@ -63,7 +65,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
             warn_of_target(columns)
         elif columns.shape[1] != len(self.scaling_y_.scale):
             refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
-        return _dense(table), self.scaling_y_.apply(columns)
+        return dense(table), self.scaling_y_.apply(columns)
 
     def _response(self) -> tuple[str, int]:
         return "gaussian", len(self.scaling_y_.scale)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from slabnet.checks import one_line, refuse
 
 Array = NDArray[np.float64]
 CONSTANT = 1e-12  # a spread below this share of the largest value is rounding
@@ -63,11 +60,3 @@ def constant_columns(table: Array) -> list[int]:
     """Columns that hold one value only."""
     spread = table.max(0) / 2 - table.min(0) / 2
     return np.flatnonzero(spread <= CONSTANT * np.abs(table).max(0)).tolist()
-
-
-def check_names(where: str, table: Any) -> None:
-    """Refuse a table two of whose columns have the same name."""
-    names = [str(name) for name in getattr(table, "columns", ())]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        refuse(where, "X", "a table whose columns have different names", f"{one_line(twice[0])} twice")
