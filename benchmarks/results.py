@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks.gaps import baselines, gaps_of, readings, span
 from benchmarks.record import DOCS, ROOT, write_page
 from slabnet.experiments.commands import departures_of
 from slabnet.experiments.figures import CAPTIONS, write_figures
@@ -70,6 +71,8 @@ prediction, and how honest the probabilities are at home.
 
 {baselines}
 
+{readings}
+
 ## Figures
 
 {figures}
@@ -94,6 +97,7 @@ def page() -> str:
         differences=differences(groups_of(records)),
         why=why(groups_of(records)),
         baselines=baselines(groups_of(records)),
+        readings=readings(),
         figures=figures(sorted(path.stem for path in FIGURES.glob("*.*"))),
     )
 
@@ -132,7 +136,7 @@ def differences(groups: list[Group]) -> str:
     """Largest gaps to the paper's accuracies, method by method."""
     lines = []
     for group in groups:
-        gaps = _gaps(group)
+        gaps = gaps_of(group)
         if gaps:
             way, gap = max(gaps.items(), key=lambda pair: abs(pair[1]))
             within = sum(round(abs(gap), 3) <= 0.01 for gap in gaps.values())
@@ -155,7 +159,7 @@ def why(groups: list[Group]) -> str:
             continue
         moved, stayed = (g.runs[0]["history"]["fit"]["density_expected"] for g in (paper, settled))
         low = min(range(len(moved)), key=moved.__getitem__)
-        gaps = _gaps(settled)
+        gaps = gaps_of(settled)
         before = [gap for way, gap in gaps.items() if "PT N" in way]
         single, rest = (
             [gap for way, gap in gaps.items() if "PT Y" in way and _one_draw(way) == one] for one in (True, False)
@@ -174,97 +178,14 @@ def why(groups: list[Group]) -> str:
             "learned. A run that ends there cannot give Table 3, which suggests that omega's step was lowered on the way; the text does not "
             f"say so. Lowered after 20 epochs (`paper-settled`), mean alpha stays at {stayed[-1]:.3f}. {lowest}"
             f"With alpha at rest the weights learn on undisturbed, which is why accuracies before post-training are above the paper's "
-            f"(by {_span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "
-            f"prior: means and averages stay with the paper's (gaps of {_span(rest)}), a single draw loses ({_span(single)})."
+            f"(by {span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "
+            f"prior: means and averages stay with the paper's (gaps of {span(rest)}), a single draw loses ({span(single)})."
         )
     return "\n\n".join(said)
 
 
-REASONS = {
-    "concrete-dropout": "How many weights a drawn network keeps follows from the learned rates, and these from how much the entropy of a rate "
-    "and the size of the weights count beside the data; the paper does not say (here: length scale 1, all n rows). Its ten runs range "
-    "widely; one run of ours cannot say whether it would too.",
-}
-
-
-def baselines(groups: list[Group]) -> str:
-    """The other methods beside the paper's: what they decide, and what their drawn networks keep."""
-    lines = []
-    for group in groups:
-        if group.profile != "paper" or group.method == "lbbnn" or not group.comparable:
-            continue
-        rows = [row for row in group.runs[0]["rows"] if row["draws"] > 1]
-        papers = {
-            (r["gamma"], r["post_trained"]): r
-            for r in paper_table1()
-            if (r["dataset"], r["method"]) == (group.dataset, group.method) and r["draws"] > 1
-        }
-        for row in rows:
-            paper = papers[row["gamma"], row["post_trained"]]
-            stage = ", post-trained" if row["post_trained"] else ""
-            lines.append(
-                f"- {group.dataset}, {group.method} ({row['gamma']}{stage}), averaged over {row['draws']}: {row['accuracy']:.3f}, the paper "
-                f"{paper['accuracy']:.3f} ({paper['accuracy_min']:.3f} to {paper['accuracy_max']:.3f}); decided at 0.95: "
-                f"{row['classified_at_95']}, the paper {paper['classified_at_95']:.0f}; used in {row['draws']} draws: {row['density_used']:.3f} of the "
-                f"weights, the paper {paper['density']:.3f}."
-            )
-    said = [REASONS[m] for m in REASONS if any((g.method, g.profile) == (m, "paper") and g.comparable for g in groups)]
-    ours = [g for g in groups if g.profile == "paper" and g.method != "lbbnn" and g.comparable]
-    said += [decided_by_horseshoe(g) for g in ours if g.method == "horseshoe"]
-    said += [taken_back(g) for g in ours if any(round(abs(gap), 3) > 0.01 for gap in _gaps(g).values())]
-    return "\n".join(lines) + ("\n\n" + "\n\n".join(said) if said else "")
-
-
-def decided_by_horseshoe(group: Group) -> str:
-    """Whether ours decides as little as the paper's."""
-    way = ("SIM", "SIM", False, 10)
-    ours = next(r for r in group.runs[0]["rows"] if (r["gamma"], r["beta"], r["post_trained"], r["draws"]) == way)
-    papers = {
-        (r["gamma"], r["draws"]): r
-        for r in paper_table1()
-        if (r["dataset"], r["method"], r["post_trained"]) == (group.dataset, "horseshoe", False)
-    }
-    single = papers["SIM", 1]["accuracy"]
-    return (
-        f"**horseshoe, {group.dataset}, at 0.95.** Averaged over 10 draws ours decides {ours['classified_at_95']} images, of which "
-        f"{ours['accuracy_at_95']:.4f} are right; the paper's decides {papers['SIM', 10]['classified_at_95']:.0f}, though it is right for "
-        f"{papers['SIM', 10]['accuracy']:.3f} of all. There one draw is right for {single:.3f}: ten that err independently of each other are "
-        f"all right for {single**10:.2f} of the images, ten that err together for more, and they would decide these if each were sure of itself. So each "
-        "of the paper's draws must be unsure by itself. Ours are not, and the text does not say what would make them so."
-    )
-
-
-def taken_back(group: Group) -> str:
-    """Where accuracies are more than .01 from the paper's: what the history says of the two terms of the bound."""
-    history, gaps = group.runs[0]["history"]["fit"], _gaps(group)
-    rows, n = history["n"], len(history["kl"])
-    fit, price = ([value / rows for value in history[name]] for name in ("log_likelihood", "kl"))
-    best = max(range(n), key=fit.__getitem__)
-    moved = [abs(history[name][-1] - history[name][-11]) for name in ("log_likelihood", "kl")]
-    return (
-        f"**{group.method}, {group.dataset}.** Gaps to the paper of {_span(list(gaps.values()))}. A training row's log-likelihood is best in epoch "
-        f"{best + 1}: {fit[best]:.3f}, with a divergence of {price[best]:.1f} nats a row. Then the divergence falls to {price[-1]:.2f} and takes part of "
-        f"the fit with it: the log-likelihood ends at {fit[-1]:.3f}. In the last ten of {n} epochs the two moved by {moved[0]:.0f} and {moved[1]:.0f} nats "
-        f"of {abs(history['log_likelihood'][-1]):.0f} and {history['kl'][-1]:.0f}. By this history what is missing to the paper is what the prior takes back: most likely it "
-        "was weighed less there, or not yet in force when training ended; the text says neither."
-    )
-
-
 def _one_draw(way: str) -> bool:
     return " SIM," in way and way.endswith("R = 1")
-
-
-def _span(gaps: list[float]) -> str:
-    return f"{min(gaps):+.3f} to {max(gaps):+.3f}"
-
-
-def _gaps(group: Group) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for line in table1(group.runs).to_dicts():
-        if line["paper: accuracy"]:
-            ours, paper = (float(line[key].split()[0]) for key in ("accuracy", "paper: accuracy"))
-            found[f"{line['gamma']} {line['beta']}, PT {line['PT']}, R = {line['R']}"] = ours - paper
-    return found
 
 
 def _is_images(name: str) -> bool:
