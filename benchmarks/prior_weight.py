@@ -29,6 +29,7 @@ WEIGHTS = (0.1, 1.0)
 NARROW = "narrow"  # in place of a weight: all of the divergence, and exp(-6) taken for a standard deviation
 EVERY = [(*case, f"{weight:g}") for weight in WEIGHTS for case in CASES] + [("mixture", "fashion-mnist", NARROW)]
 LOOKS = (15, 50, 100)  # epochs; the last is the length of a run
+WHOLE = 250  # that of the paper: the reading that might be its own goes all the way
 SHOWN = {NARROW: "1; exp(-6) a standard deviation"}
 SAID = {
     "1": "all of the divergence",
@@ -46,11 +47,11 @@ def name_of(method: str, dataset: str, way: str) -> str:
 def train(method: str, dataset: str, way: str, threads: int) -> None:
     """One run, from where it was left; its record is written anew at every look. way: a weight, or NARROW."""
     name, weight = name_of(method, dataset, way), 1.0 if way == NARROW else float(way)
-    looks = looks_of(name)
-    if len(looks) == len(LOOKS):
+    looks, wanted = looks_of(name), (*LOOKS, WHOLE) if way == NARROW else LOOKS
+    if len(looks) == len(wanted):
         return
     split = sn.data.load(dataset)
-    plan = Profile.named("paper").plan(dataset, method, SEED, epochs=LOOKS[-1])
+    plan = Profile.named("paper").plan(dataset, method, SEED, epochs=wanted[-1])
     config = plan.train.model_copy(update={"kl_weight": weight})
     sizes = (split.inputs, *plan.network.hidden, split.classes)
     slab = {"slab": ScaleMixture(variances=(1.0, math.exp(-12.0)))} if way == NARROW else {}
@@ -60,7 +61,7 @@ def train(method: str, dataset: str, way: str, threads: int) -> None:
     command = f"python -m benchmarks.prior_weight --only {method}:{dataset}:{way} --threads {threads}"
 
     def look(epoch: Epoch) -> None:
-        if epoch.epoch not in LOOKS or epoch.epoch in [seen["epoch"] for seen in looks]:
+        if epoch.epoch not in wanted or epoch.epoch in [seen["epoch"] for seen in looks]:
             return
         rows = rows_of(net, sn.median_model(net) if net.method.selects else None, net, split.test, **measured)
         found = {"log_likelihood": epoch.log_likelihood, "kl": epoch.kl, "rows": [row.to_dict() for row in rows]}
