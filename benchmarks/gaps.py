@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks import prior_weight
 from slabnet.experiments.tables import Group, paper_table1, table1
 
@@ -88,12 +90,17 @@ def taken_back(group: Group) -> str:
     )
 
 
-def readings() -> str:
+def readings(groups: list[Group]) -> str:
     """The runs behind it, as a table."""
-    papers = {case: papers_accuracies(*case) for case in prior_weight.CASES}
+    ours = {(g.method, g.dataset): g.runs[0] for g in groups if g.profile == "paper" and g.comparable}
+    whole = {
+        case: (prior_weight.accuracies(ours[case]), prior_weight.decided(ours[case])) for case in prior_weight.CASES
+    }
+    papers = {case: (papers_accuracies(*case), papers_count(*case)) for case in prior_weight.CASES}
     return (
         "The runs behind it, as they were looked at on the way, without post-training (`python -m benchmarks.prior_weight`):\n\n"
-        + prior_weight.table(papers)
+        + prior_weight.table(whole, papers)
+        + f"\n\n{prior_weight.commands()}"
     )
 
 
@@ -125,9 +132,15 @@ def _beyond(ours: list[float], paper: list[float]) -> list[float]:
 
 def papers_accuracies(method: str, dataset: str) -> list[float]:
     """The paper's accuracies before post-training: of one drawn network, of ten averaged, and of the means."""
-    rows = {
-        (r["beta"], r["draws"]): r["accuracy"]
-        for r in paper_table1()
-        if (r["dataset"], r["method"], r["post_trained"]) == (dataset, method, False) and r["gamma"] != "PRN"
-    }
-    return [rows["SIM", 1], rows["SIM", 10], rows["EXP", 1]]
+    rows = _papers(method, dataset)
+    return [float(rows[way]["accuracy"]) for way in (("SIM", 1), ("SIM", 10), ("EXP", 1))]
+
+
+def papers_count(method: str, dataset: str) -> int:
+    """How many images the paper's ten averaged networks decide at 0.95."""
+    return int(_papers(method, dataset)["SIM", 10]["classified_at_95"])
+
+
+def _papers(method: str, dataset: str) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = [r for r in paper_table1() if (r["dataset"], r["method"], r["post_trained"]) == (dataset, method, False)]
+    return {(r["beta"], r["draws"]): r for r in rows if r["gamma"] != "PRN"}

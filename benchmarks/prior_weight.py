@@ -25,9 +25,14 @@ from slabnet.methods import ScaleMixture
 from slabnet.records import Epoch
 
 CASES = (("mixture", "fashion-mnist"), ("horseshoe", "mnist"), ("horseshoe", "fashion-mnist"))
-WEIGHTS = (0.1, 1.0)
 NARROW = "narrow"  # in place of a weight: all of the divergence, and exp(-6) taken for a standard deviation
-EVERY = [(*case, f"{weight:g}") for weight in WEIGHTS for case in CASES] + [("mixture", "fashion-mnist", NARROW)]
+EVERY = [  # all of the divergence, to the end, is in results/
+    ("mixture", "fashion-mnist", "0.1"),
+    ("mixture", "fashion-mnist", "1"),
+    ("mixture", "fashion-mnist", NARROW),
+    ("horseshoe", "mnist", "0.1"),
+    ("horseshoe", "fashion-mnist", "0.1"),
+]
 LOOKS = (15, 50, 100)  # epochs; the last is the length of a run
 WHOLE = 250  # that of the paper: the reading that might be its own goes all the way
 SHOWN = {NARROW: "1; exp(-6) a standard deviation"}
@@ -37,6 +42,8 @@ SAID = {
     NARROW: "all of it and exp(-6) as the standard deviation of the mixture's narrow part, not its variance",
 }
 SEED, DRAWS = 0, 10
+Case = tuple[str, str]  # method and data
+Line = tuple[list[float], int]  # three accuracies, and how many are decided
 
 
 def name_of(method: str, dataset: str, way: str) -> str:
@@ -76,8 +83,19 @@ def train(method: str, dataset: str, way: str, threads: int) -> None:
 
 def looks_of(name: str) -> list[dict[str, Any]]:
     """What was seen so far."""
+    found = record_of(name)
+    return [] if found is None else found["results"]["looks"]
+
+
+def record_of(name: str) -> dict[str, Any] | None:
     path: Path = RECORDS / f"{name}.json"
-    return json.loads(path.read_text())["results"]["looks"] if path.exists() else []
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def commands() -> str:
+    """What was typed, and at which commit."""
+    records = [record for one in EVERY if (record := record_of(name_of(*one)))]
+    return "Made by " + ", ".join(f"`{record['command']}` ({record['commit']})" for record in records) + "."
 
 
 def seen(method: str, dataset: str) -> dict[str, list[dict[str, Any]]]:
@@ -86,28 +104,35 @@ def seen(method: str, dataset: str) -> dict[str, list[dict[str, Any]]]:
     return {way: looks for way, looks in found.items() if looks}
 
 
+def decided(look: dict[str, Any]) -> int:
+    """Images that ten averaged networks decide at 0.95."""
+    return next(int(row["classified_at_95"]) for row in look["rows"] if row["draws"] == DRAWS)
+
+
 def accuracies(look: dict[str, Any]) -> list[float]:
     """Of one drawn network, of ten averaged, and of the means."""
-    by_way = {(row["beta"], row["draws"]): row["accuracy"] for row in look["rows"] if row["gamma"] != "PRN"}
+    rows = [row for row in look["rows"] if row["gamma"] != "PRN" and not row["post_trained"]]
+    by_way = {(row["beta"], row["draws"]): row["accuracy"] for row in rows}
     return [by_way["SIM", 1], by_way["SIM", DRAWS], by_way["EXP", 1]]
 
 
-def table(papers: dict[tuple[str, str], list[float]]) -> str:
-    """What was seen, with the paper's accuracies (by method and data set) under each."""
+def table(whole: dict[Case, Line], papers: dict[Case, Line]) -> str:
+    """What was seen, with the full-length runs of results/ and the paper's numbers under each."""
     lines = [
         "| method, data | weight of the divergence | epochs | one draw | averaged over 10 | means | decided at 0.95 |",
         "|---|---|---|---|---|---|---|",
     ]
-    for method, dataset in CASES:
-        found = seen(method, dataset)
-        for way in found:
-            for look in found[way]:
-                shown = " | ".join(f"{value:.3f}" for value in accuracies(look))
-                decided = next(row for row in look["rows"] if row["draws"] == DRAWS)["classified_at_95"]
-                lines.append(f"| {method}, {dataset} | {SHOWN.get(way, way)} | {look['epoch']} | {shown} | {decided} |")
-        if found:
-            shown = " | ".join(f"{value:.3f}" for value in papers[method, dataset])
-            lines.append(f"| {method}, {dataset} | the paper | 250 | {shown} | |")
+    for case in CASES:
+        found = seen(*case)
+        shown = [
+            (SHOWN.get(way, way), look["epoch"], (accuracies(look), decided(look)))
+            for way, looks in found.items()
+            for look in looks
+        ]
+        shown += [("1, results/", WHOLE, whole[case]), ("the paper", WHOLE, papers[case])] if found else []
+        for way, epochs, (values, count) in shown:
+            numbers = " | ".join(f"{value:.3f}" for value in values)
+            lines.append(f"| {', '.join(case)} | {way} | {epochs} | {numbers} | {count} |")
     return "\n".join(lines)
 
 

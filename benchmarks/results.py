@@ -97,7 +97,7 @@ def page() -> str:
         differences=differences(groups_of(records)),
         why=why(groups_of(records)),
         baselines=baselines(groups_of(records)),
-        readings=readings(),
+        readings=readings(groups_of(records)),
         figures=figures(sorted(path.stem for path in FIGURES.glob("*.*"))),
     )
 
