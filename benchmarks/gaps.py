@@ -119,9 +119,13 @@ def tried(group: Group) -> str:
     others = {prior_weight.SAID[way]: prior_weight.accuracies(look) for way, look in last.items() if way != "1"}
     same = [said for said, ours in others.items() if max(map(abs, _beyond(ours, paper))) <= 0.01]
     above = [said for said, ours in others.items() if said not in same and min(_beyond(ours, paper)) >= -0.01]
-    verdict = f" With {' or with '.join(same)} all three are within .01 of the paper's." if same else ""
+    verdict = (
+        f" With {' or with '.join(same)} all three are within .01 of the paper's: most likely that is what was run there."
+        if same
+        else ""
+    )
     if above:
-        verdict += f" With {' or with '.join(above)} none is more than .01 below, and some are above: it is the prior that holds ours down."
+        verdict += f" With {' or with '.join(above)} none is more than .01 below, and some are above: what holds ours down is the prior, not the network or the steps."
     return f"Tried (one draw/averaged over 10/means; the paper {beside}): {'; '.join(said)}.{verdict}"
 
 

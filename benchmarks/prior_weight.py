@@ -39,7 +39,7 @@ SHOWN = {NARROW: "1; exp(-6) a standard deviation"}
 SAID = {
     "1": "all of the divergence",
     "0.1": "a tenth of the divergence",
-    NARROW: "all of it and exp(-6) as the standard deviation of the mixture's narrow part, not its variance",
+    NARROW: "all of it with the mixture's exp(-6) read as a standard deviation (the text has a variance)",
 }
 SEED, DRAWS = 0, 10
 Case = tuple[str, str]  # method and data

@@ -89,11 +89,11 @@ def scaling() -> str:
     if record is None:
         return "Not measured yet.\n"
     lines = [
-        "| width | weights | batch | local | relaxed | ns a weight: plain | local | relaxed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| width | weights | batch | local | relaxed | beyond what is fixed: local | relaxed | ns a weight: plain | local | relaxed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in record["results"]["steps"]:
-        each = " | ".join(f"{value:.2f}" for value in row["nanoseconds"].values())
+        each = " | ".join(f"{value:.2f}" for part in ("beyond_fixed", "nanoseconds") for value in row[part].values())
         shown = f"{row['local']:.2f} | {row['relaxed']:.2f} | {each}"
         lines.append(f"| x{row['width']:g} | {row['weights']:,} | {row['batch']} | {shown} |")
     lines += ["", *_growth(record["results"]["steps"])]
@@ -105,23 +105,27 @@ def scaling() -> str:
 
 def _growth(steps: list[dict[str, Any]]) -> list[str]:
     """What eight times the width does to the ratio, batch by batch."""
-    ratios = {(row["width"], row["batch"], kind): row[kind] for row in steps for kind in ("local", "relaxed")}
     widths, batches = sorted({row["width"] for row in steps}), sorted({row["batch"] for row in steps})
-    edges = [row for row in steps if row["batch"] == batches[0] and row["width"] in (widths[0], widths[-1])]
-    cost = {kind: [row["nanoseconds"][kind] for row in edges] for kind in ("deterministic", "local")}
-    said = []
-    for batch in batches:
-        ends = [(ratios[widths[0], batch, kind], ratios[widths[-1], batch, kind]) for kind in ("local", "relaxed")]
-        said.append(
-            f"{batch} rows: local {ends[0][0]:.2f} to {ends[0][1]:.2f}, relaxed {ends[1][0]:.2f} to {ends[1][1]:.2f}"
-        )
+    small, large = ({row["batch"]: row for row in steps if row["width"] == width} for width in (widths[0], widths[-1]))
+
+    def ends(batch: int, part: str | None) -> str:
+        both = [row[batch] if part is None else row[batch][part] for row in (small, large)]
+        return ", ".join(f"{kind} {both[0][kind]:.2f} to {both[1][kind]:.2f}" for kind in ("local", "relaxed"))
+
+    few = batches[0]
+    fixed, each = small[few]["fixed_ms"], [row[few]["nanoseconds"] for row in (small, large)]
     return [
-        f"From x{widths[0]:g} to x{widths[-1]:g} the ratio goes, with batches of " + "; of ".join(said) + ".",
-        f"At {batches[0]} rows a weight of the plain network costs {cost['deterministic'][0]:.2f} ns at x{widths[0]:g} and "
-        f"{cost['deterministic'][1]:.2f} ns at x{widths[-1]:g}, one of ours under `local` {cost['local'][0]:.2f} and {cost['local'][1]:.2f} ns.",
-        "What a step costs whatever its size, in the interpreter and in the graph, is nearly the same for both: in a small network it hides",
-        "what a weight costs, in a large one with few rows a step the arithmetic of three parameters a weight is left. With more rows the",
-        "products count for more, and the ratio falls with size.",
+        f"From x{widths[0]:g} to x{widths[-1]:g} the ratio goes, with batches of "
+        + "; of ".join(f"{batch} rows: {ends(batch, None)}" for batch in batches)
+        + ".",
+        f"At {few} rows a weight of the plain network costs {each[0]['deterministic']:.2f} ns at x{widths[0]:g} and "
+        f"{each[1]['deterministic']:.2f} ns at x{widths[-1]:g}, one of ours under `local` {each[0]['local']:.2f} and {each[1]['local']:.2f} ns.",
+        "Part of a step costs the same whatever the size of the network, in the interpreter and in the graph: at "
+        f"{few} rows {fixed['deterministic']:.2f} ms of a plain step and {fixed['local']:.2f} ms of a local one (the smallest network of that",
+        "depth). In a small network that hides what a weight costs, and the ratio is that of the fixed parts. Beyond",
+        f"them, from x{widths[0]:g} to x{widths[-1]:g}: "
+        + "; ".join(f"{batch} rows, {ends(batch, 'beyond_fixed')}" for batch in batches)
+        + ".",
     ]
 
 
