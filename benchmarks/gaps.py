@@ -60,11 +60,7 @@ def decided_by_horseshoe(group: Group) -> str:
     """Whether ours decides as little as the paper's."""
     way = ("SIM", "SIM", False, 10)
     ours = next(r for r in group.runs[0]["rows"] if (r["gamma"], r["beta"], r["post_trained"], r["draws"]) == way)
-    papers = {
-        (r["gamma"], r["draws"]): r
-        for r in paper_table1()
-        if (r["dataset"], r["method"], r["post_trained"]) == (group.dataset, "horseshoe", False)
-    }
+    papers = _papers("horseshoe", group.dataset)
     single = papers["SIM", 1]["accuracy"]
     return (
         f"**horseshoe, {group.dataset}, at 0.95.** Averaged over 10 draws ours decides {ours['classified_at_95']} images, of which "
@@ -110,15 +106,13 @@ def tried(group: Group) -> str:
     if not found:
         return "By this history what is missing to the paper is what the prior takes back."
     paper = papers_accuracies(group.method, group.dataset)
-    last = {way: looks[-1] for way, looks in found.items()}
-    said = []
+    beside, said, others = _shown(paper), [], {}
     for way, looks in found.items():
-        shown = "/".join(f"{value:.3f}" for value in prior_weight.accuracies(looks[-1]))
-        said.append(f"{prior_weight.SAID[way]}: {shown} after {looks[-1]['epoch']} epochs")
-    beside = "/".join(f"{value:.3f}" for value in paper)
-    others = {prior_weight.SAID[way]: prior_weight.accuracies(look) for way, look in last.items() if way != "1"}
-    same = [said for said, ours in others.items() if max(map(abs, _beyond(ours, paper))) <= 0.01]
-    above = [said for said, ours in others.items() if said not in same and min(_beyond(ours, paper)) >= -0.01]
+        ours, name = prior_weight.accuracies(looks[-1]), prior_weight.SAID[way]
+        said.append(f"{name}: {_shown(ours)} after {looks[-1]['epoch']} epochs")
+        others |= {} if way == "1" else {name: _beyond(ours, paper)}
+    same = [name for name, gaps in others.items() if max(map(abs, gaps)) <= 0.01]
+    above = [name for name, gaps in others.items() if name not in same and min(gaps) >= -0.01]
     verdict = (
         f" With {' or with '.join(same)} all three are within .01 of the paper's: most likely that is what was run there."
         if same
@@ -127,6 +121,10 @@ def tried(group: Group) -> str:
     if above:
         verdict += f" With {' or with '.join(above)} none is more than .01 below, and some are above: what holds ours down is the prior, not the network or the steps."
     return f"Tried (one draw/averaged over 10/means; the paper {beside}): {'; '.join(said)}.{verdict}"
+
+
+def _shown(accuracies: list[float]) -> str:
+    return "/".join(f"{value:.3f}" for value in accuracies)
 
 
 def _beyond(ours: list[float], paper: list[float]) -> list[float]:

@@ -70,13 +70,12 @@ def train(method: str, dataset: str, way: str, threads: int) -> None:
     def look(epoch: Epoch) -> None:
         if epoch.epoch not in wanted or epoch.epoch in [seen["epoch"] for seen in looks]:
             return
-        rows = rows_of(net, sn.median_model(net) if net.method.selects else None, net, split.test, **measured)
+        rows = rows_of(net, None, net, split.test, post_trained=False, draws=DRAWS, seed=SEED)
         found = {"log_likelihood": epoch.log_likelihood, "kl": epoch.kl, "rows": [row.to_dict() for row in rows]}
         looks.append({"epoch": epoch.epoch} | found)
         about = {"method": method, "dataset": dataset, "way": way, "kl_weight": weight}
         write_record(name, command, SEED, about | {"looks": looks})
 
-    measured: dict[str, Any] = {"post_trained": False, "draws": DRAWS, "seed": SEED}
     kept = Checkpoints(RECORDS / f"{name}.run")
     sn.fit(net, split.train, config, progress="lines", checkpoint=kept, resume=True, on_epoch=look)
 

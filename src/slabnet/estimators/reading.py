@@ -18,8 +18,7 @@ TEXTS, DATES = "OUST", "mM"  # kinds of numpy's types
 
 
 def look_at(where: str, table: Any) -> Any:
-    """The table, collected if it is a lazy one; refused if two columns have one name, or if one holds text or
-    dates.
+    """The table, collected if it is a lazy one. Refused: two columns of one name, text, dates.
 
     >>> look_at("fit", np.array([["1.5", "2"], ["3", "many"]]))
     Traceback (most recent call last):
@@ -70,12 +69,12 @@ def _check_names(where: str, table: Any) -> None:
 
 def _not_numbers(table: Any) -> Iterator[tuple[str, Any]]:
     """Name and values of each column whose type is not one of numbers."""
+    columns: Iterator[tuple[str, Any]] = iter(())
     if hasattr(table, "columns") and hasattr(table, "dtypes"):
-        columns = [(str(name), np.asarray(table[name])) for name in table.columns]
-    else:
+        columns = ((str(name), np.asarray(table[name])) for name in table.columns)  # one at a time: they may be copies
+    elif isinstance(table, (list, np.ndarray)):
         values = np.asarray(table, dtype=object) if isinstance(table, list) else table
-        known = isinstance(values, np.ndarray) and values.ndim == 2
-        columns = [(str(number), column) for number, column in enumerate(values.T)] if known else []
+        columns = ((str(number), column) for number, column in enumerate(values.T if values.ndim == 2 else ()))
     yield from ((name, values) for name, values in columns if values.dtype.kind in TEXTS + DATES)
 
 
