@@ -25,7 +25,7 @@ test-crash: .venv/.ready
 
 # Fits in several processes and on a Ray cluster of two nodes, with processes killed on the way.
 test-cluster: .venv/.cluster
-	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_ray.py tests/test_examples.py
+	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_workers.py tests/test_ray.py tests/test_examples.py
 
 .venv/.cluster: .venv/.ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'

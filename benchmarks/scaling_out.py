@@ -154,6 +154,10 @@ torchrun --nnodes 2 --nproc-per-node 1 --node-rank 0 --master-addr HOST --master
 torchrun --nproc-per-node 2 --max-restarts 3 -m slabnet fit mnist --out m.slab # a process that dies is started again
 ```
 
+`--workers` needs no open port: its workers meet in a file and speak over the loopback interface. **`torchrun` and Ray are for a trusted
+network only**: their stores listen to other machines without asking who speaks, and unpickle what they are told
+([SECURITY.md](../SECURITY.md)).
+
 In Python nothing changes but the start: `slabnet.distributed.join()` first, then `sn.fit(...)` as ever, under `torchrun script.py`.
 
 `batch_size` is that of all processes together. Each computes its share of every batch; the gradients are added up; the divergence counts

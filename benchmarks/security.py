@@ -42,6 +42,16 @@ would obey written out. What a model file keeps of a table (column names, levels
 A fit of a module with torch's own Dropout borrows torch's global generator, of which there is one for all threads: such fits
 wait for each other, and code of yours that draws from it in another thread meanwhile is not protected.
 
+## Several processes, several machines
+
+`slabnet fit --workers N` starts its workers itself. They meet in a file, in a folder of mode 0700, and speak over the
+loopback interface only. No store of pickled values listens anywhere. When the command is killed, its workers stop.
+
+**`torchrun` and Ray are for a trusted network only.** The store by which the processes of `torchrun` find each other listens on
+every interface and asks nobody who he is; torch unpickles some of what lies in it; so whoever reaches its port can run
+code as you. The traffic between the processes is neither encrypted nor signed. A Ray cluster takes code from whoever reaches
+its ports: that is what it is for. Run both behind a firewall, in a network whose other users you trust.
+
 ## What is promised, and how it is tested
 
 | promise | test |
@@ -58,6 +68,7 @@ wait for each other, and code of yours that draws from it in another thread mean
 | no NaN reaches a saved model, or comes out of a file | `tests/test_hostile.py`, `tests/test_hostile_models.py`, `tests/test_store.py` |
 | a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |
 | a page made with `--no-rows` holds no raw row | `tests/report/test_report.py` |
+| workers of one machine listen on loopback only, without a store there, and end with the command that started them | `tests/test_workers.py` |
 | fits in threads do not disturb each other; worker processes started after a fit work, and a child forked after a fit does not hang | `tests/test_threads.py` |
 
 From the last run:

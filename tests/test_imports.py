@@ -18,8 +18,8 @@ SOURCE = Path(sn.__file__).parent
 ROWS = [
     ["version", "checks", "halting"],
     ["methods", "files", "noise", "kl"],
-    ["config", "recipes", "kernels", "enumeration", "containers"],
-    ["posteriors", "checkpoints", "meeting", "shared_sums"],
+    ["config", "recipes", "kernels", "enumeration", "containers", "meeting"],
+    ["posteriors", "checkpoints", "shared_sums", "workers"],
     ["priors"],
     ["scopes"],
     ["draws"],

@@ -107,7 +107,7 @@ def fit(
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")] = False,
     checkpoint_every: Annotated[float, typer.Option(help="Minutes between checkpoints, besides epochs.")] = 5.0,
-    workers: Annotated[int, typer.Option(help="Processes that train together on this machine, by torchrun.")] = 1,
+    workers: Annotated[int, typer.Option(help="Processes that train together on this machine.")] = 1,
     report: ReportFile = None,
     json: Json = False,
 ) -> None:

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import os
-import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +21,10 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from slabnet.checks import SlabnetError, Stopped, check_number, refuse
+from slabnet.checks import SlabnetError, check_number, refuse
 from slabnet.meeting import meeting_place
 from slabnet.shared_sums import SharedSums
+from slabnet.workers import run_workers, watch_parent
 
 TIMEOUT = "SLABNET_TIMEOUT"  # seconds to wait for the other processes
 DEFAULT_TIMEOUT = 300.0
@@ -178,16 +176,17 @@ def current_group() -> Group:
 
 
 def join() -> Group:
-    """Join the processes that `torchrun` started; one alone where it did not."""
+    """Join the processes that `--workers` or `torchrun` started; one alone where nobody did."""
     if "WORLD_SIZE" not in os.environ or "RANK" not in os.environ or not dist.is_available():
         return Group()
+    watch_parent()
     if not dist.is_initialized():
         seconds = _timeout()
         backend = "gloo"
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"  # counts and texts are on the CPU even then
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        rank, world = _whole("RANK"), _whole("WORLD_SIZE")
         with _peers("meeting the other processes"):
             place = meeting_place(rank, world, seconds)
             known: dict[str, Any] = {} if place is None else {"store": place, "rank": rank, "world_size": world}
@@ -204,35 +203,29 @@ def _timeout() -> float:
     return check_number("distributed", TIMEOUT, seconds, above=0)
 
 
+def _whole(name: str) -> int:
+    text = os.environ[name]
+    if not text.isdecimal():
+        refuse("distributed", name, "a whole number of at least 0", text)
+    return int(text)
+
+
 def restarted() -> bool:
     """Whether `torchrun` has started these processes again after one of them died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def launch(workers: int, words: Sequence[str]) -> None:
-    """Run that many processes of `slabnet WORDS` on this machine, as `torchrun --standalone` does, to their end.
+    """Run that many processes of `slabnet WORDS` on this machine to their end.
 
     They say themselves what went wrong; what is left to say here is their exit code.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    for name in [n for n in logging.root.manager.loggerDict if n.startswith("torch.distributed.elastic")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # each has a level of its own
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": secrets.token_hex(8)}
-    config = LaunchConfig(1, 1, workers, max_restarts=0, **options)
-    try:
-        elastic_launch(config, sys.executable)("-m", "slabnet", *words)
-    except SignalException as stopped:  # the processes have kept what they had, and said so
-        raise Stopped("", int(stopped.sigval)) from None
-    except ChildFailedError as failed:
-        codes = [int(one.exitcode) for _, one in sorted(failed.failures.items())]
-        said = [code for code in codes if code > 0]  # the others are told to stop when one has failed
-        if said:
-            raise Failed(said[0]) from None
-        raise PeerLost(f"distributed: a process of this fit ended by signal {-codes[0]}; go on with --resume") from None
+    codes = run_workers(workers, words)
+    said = [code for code in codes if code > 0]  # the others are told to stop when one has failed
+    if said:
+        raise Failed(said[0])
+    if codes[0]:
+        raise PeerLost(f"distributed: a process of this fit ended by signal {-codes[0]}; go on with --resume")
 
 
 def leave() -> None:

@@ -1,4 +1,6 @@
-"""Where the processes that `torchrun` started find each other.
+"""Where the processes of one fit find each other.
+
+Those that `--workers` started meet in a file that its environment names.
 
 `torchrun` keeps one store for all restarts, so that a process which was started again may read there the address of one
 that died. The first process therefore thinks of a name that was never used, and tells it only to processes that are
@@ -13,13 +15,16 @@ import os
 import secrets
 import time
 
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+STORE = "SLABNET_WORKERS_STORE"  # the file in which the workers of one machine meet
 NAP = 0.01  # seconds between two looks at who has come
 
 
 def meeting_place(rank: int, world: int, seconds: float) -> Store | None:
-    """A store that these processes have to themselves; None where `torchrun` keeps none."""
+    """A store that these processes have to themselves; None where neither `--workers` nor `torchrun` keeps one."""
+    if STORE in os.environ:
+        return FileStore(os.environ[STORE], world)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     limit = datetime.timedelta(seconds=seconds)
