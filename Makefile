@@ -4,7 +4,7 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-slow test-crash test-cluster test-browser security docs docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-asan release-check test-slow test-crash test-cluster test-browser security docs docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
@@ -97,3 +97,15 @@ deploy: .venv/.ready
 
 clean:
 	rm -rf .venv demo-out build docs/_build
+
+# The sparse and compact passes on a build that checks every position, under AddressSanitizer, with 2 000 changed files.
+CHECKED = src/slabnet/kernels/kernels.checked.so
+ASAN = $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libstdc++.so)
+test-asan: .venv/.ready
+	$(CC) -O1 -g -fPIC -shared -fsanitize=address -fno-omit-frame-pointer -DSLABNET_CHECKED -o $(CHECKED) src/slabnet/kernels/kernels.c -lm
+	LD_PRELOAD="$(ASAN)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 SLABNET_KERNELS=checked SLABNET_MUTATIONS=2000 \
+	  $(RUN) -m pytest -q -s -p no:cacheprovider tests/test_hostile_mutated.py tests/test_hostile_compact.py tests/test_compact.py; \
+	  code=$$?; rm -f $(CHECKED); exit $$code
+
+# What a release needs besides `.ci/run`.
+release-check: test-asan

@@ -25,7 +25,7 @@ and finiteness are looked at before a tensor is used. A damaged file is one line
 The checksum finds damage. It is no signature: somebody who can write the file can write a consistent one. Such a file can
 hold other weights, so its predictions can be wrong; it cannot run code, and positions and widths in it are checked before a
 compiled pass uses them. The layers and weights that a header declares are counted before anything is built, and a network larger than the file's tensors is
-refused. A compact network lists what is left of each layer: a layer of it may span at most 2^27 entries. A checkpoint must
+refused. A compact network lists what is left of each layer: a layer of it may span at most 2^25 entries, and the sizes and positions of every part of it are checked against the axis they are used on. A checkpoint must
 fit the run that takes it up in every shape, type and count, or the run is left as it was.
 
 IDX files (plain or gzipped) may declare 2^26 bytes. TOML files may be 1 MB long; one that is no TOML,
@@ -63,7 +63,7 @@ its ports: that is what it is for. Run both behind a firewall, in a network whos
 | a full disk is a clear error, and what was there before it is whole | `tests/test_checkpoints.py`, `tests/test_files.py` |
 | a signal before or after training, once the command itself has begun, is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/test_hostile_cli.py`, `tests/test_checkpoints.py` |
 | damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
-| consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/test_hostile_models.py`, `tests/test_hostile_compact.py`, `tests/test_hostile_checkpoints.py`, `tests/test_hostile_cli.py` |
+| consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/test_hostile_models.py`, `tests/test_hostile_compact.py`, `tests/test_hostile_mutated.py` (`make test-asan`: under AddressSanitizer), `tests/test_hostile_checkpoints.py`, `tests/test_hostile_cli.py` |
 | damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
 | no NaN reaches a saved model, or comes out of a file | `tests/test_hostile.py`, `tests/test_hostile_models.py`, `tests/test_store.py` |
 | a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |

@@ -329,7 +329,7 @@ def test_the_chain_in_c_is_that_in_torch(activation: nn.Module) -> None:
         mask = torch.rand(units, inputs, generator=generator) < 0.3
         values = torch.randn(int(mask.sum()), generator=generator)
         bias = torch.randn(units, generator=generator) if own else None
-        layers.append(SparseLayer(*by_rows(mask), values, bias, after))
+        layers.append(SparseLayer(mask.shape[1], *by_rows(mask), values, bias, after))
         inputs = units
     chain = SparseChain(torch.randperm(40, generator=generator)[:12].int(), layers)
     for count in (0, 1, 5, 7, 8, 63, 64, 65, 700):

@@ -29,6 +29,7 @@ from slabnet.select import describe
 
 Keep = Literal["means", "distribution"]
 GEOMETRY = ("stride", "dilation", "edges", "padding_mode")
+LARGEST = 2**12  # kernel, stride, padding: some bytes can declare any number
 # what a part is built with again
 OPTIONS: dict[str, tuple[str, ...]] = {
     "Identity": (), "ReLU": (), "SiLU": (), "Tanh": (), "Sigmoid": (), "LeakyReLU": ("negative_slope",),
@@ -312,10 +313,31 @@ def _plain_spec(part: nn.Module) -> dict[str, Any]:
 
 
 def plain_part(spec: dict[str, Any]) -> nn.Module:
+    """A part without weights; its settings are small numbers, whoever wrote them."""
     name = check_choice("compact", "part", spec["part"], OPTIONS)
+    for option in OPTIONS[name]:
+        if option not in spec or not _is_setting(spec[option]):
+            refuse(
+                "compact", f"{name}.{option}", f"small numbers below {LARGEST}, or their usual words", spec.get(option)
+            )
     given = {option: tuple(v) if isinstance(v := spec[option], list) else v for option in OPTIONS[name]}
     made: nn.Module = getattr(nn, name)(**given)
     return made
+
+
+def is_sizes(value: Any, length: int | None, least: int, most: int = LARGEST) -> bool:
+    """Whether this is a short list of whole numbers in these bounds, of this length where one is given."""
+    if not isinstance(value, list) or len(value) > 8 or (length is not None and len(value) != length):
+        return False
+    return all(type(size) is int and least <= size <= most for size in value)
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, list):
+        return is_sizes(value, None, 0)
+    if isinstance(value, (int, float)):
+        return -LARGEST <= value <= LARGEST
+    return value is None or (isinstance(value, str) and value in ("none", "tanh"))
 
 
 def _as_list(value: Any) -> Any:

@@ -28,6 +28,7 @@ from slabnet.scopes import Drawable, Scope
 # product; a layer of few numbers costs little either way, and by rows it lets the whole network be one call of C.
 SPARSE_BELOW = 0.1
 FEW = 4096
+AXES = (-1, 1)  # what a `Take` may read some of: features, or channels
 _CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -39,6 +40,8 @@ class Take(nn.Module):
 
     def __init__(self, index: Tensor, dim: int) -> None:
         super().__init__()
+        if dim not in AXES:
+            refuse("compact", "dim", "-1 (features) or 1 (channels)", dim)
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("reads", index.to(torch.int32), persistent=False)
         self.dim = dim
@@ -135,7 +138,7 @@ class KeptLinear(Kept):
     def rows(self, activation: nn.Module) -> SparseLayer:
         """As the C chain takes it, on the memory of the parameters: changes are seen."""
         bias = None if self.bias is None else self.bias.detach()
-        return SparseLayer(self.starts, self.columns, self.values.detach(), bias, activation)
+        return SparseLayer(self.shape[1], self.starts, self.columns, self.values.detach(), bias, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -210,7 +213,8 @@ class Decided(_Sparse, SlabLayer):
             every = bias.new_zeros(self.shape[0]).scatter(0, self.own.long(), bias)
         if self.sparse and not torch.is_grad_enabled() and applies(x):
             everything = torch.arange(self.shape[1], dtype=torch.int32)
-            return SparseChain(everything, [SparseLayer(self.starts, self.columns, weight, every, nn.Identity())])(x)
+            where = (self.shape[1], self.starts, self.columns)
+            return SparseChain(everything, [SparseLayer(*where, weight, every, nn.Identity())])(x)
         return self.product(x, self.whole(weight), every)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:

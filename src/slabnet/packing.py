@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.checks import SlabnetError, check_choice, one_line
-from slabnet.compact import GEOMETRY, Compact, decided_layer, kept_layer, plain_part
-from slabnet.config import Beta
+from slabnet.compact import GEOMETRY, Compact, decided_layer, is_sizes, kept_layer, plain_part
+from slabnet.config import Beta, Prior
 from slabnet.kept import Decided, Kept, Take
 from slabnet.likelihoods import likelihood_from
-from slabnet.methods import METHODS, ScaleMixture
+from slabnet.methods import METHODS
 from slabnet.priors import LayerPrior
 
-MOST = 2**27  # entries a layer may have, what is left and what is not: some bytes can declare any number
+MOST = 2**25  # entries a layer may have, what is left and what is not: some bytes can declare any number
+WIDEST = 2**24  # numbers that one row may become on its way
 
 
 class Misfit(SlabnetError):
@@ -54,12 +55,14 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
     state = {name: _pop(rest, f"likelihood.{name}") for name in likelihood.state_dict()}
     inputs = _positions(rest, "inputs")
     if spec["row_shape"] is not None:
+        if not is_sizes(spec["row_shape"], None, 1, WIDEST):
+            raise Misfit(f"with rows of the shape {one_line(spec['row_shape'])}")
         _check_subset("inputs", inputs, int(math.prod(spec["row_shape"])))
     parts: list[nn.Module] = []
     neurons: dict[str, Tensor] = {}
     for index, said in enumerate(spec["parts"]):
         if said["part"] == "Take":
-            parts.append(Take(_positions(rest, f"{index}.index"), int(said["dim"])))
+            parts.append(Take(_positions(rest, f"{index}.index"), said["dim"]))
         elif said["part"] == "layer":
             made, units = _unpack_layer(f"{index}.", said, rest, keep)
             parts.append(made)
@@ -80,8 +83,9 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
 def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
     """Refuse parts that do not take what the one before gives, found with shapes alone: compiled passes do not look."""
     if spec["row_shape"] is None:
+        _check_features(parts)
         return
-    x = torch.empty(1, *(int(size) for size in spec["row_shape"]), device="meta")
+    x = torch.empty(1, *spec["row_shape"], device="meta")
     for index, part in enumerate(parts):
         if isinstance(part, Take):
             if len(part.index) and int(part.index.max()) >= x.shape[part.dim]:
@@ -91,8 +95,26 @@ def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
             x = part.product(x, torch.empty(part.shape, device="meta"), None)
         else:
             x = part(x)
+        if x.numel() > WIDEST:
+            raise Misfit(f"in which part {index} makes {x.numel()} numbers of one row")
     if x.shape[1] != spec["outputs"]:
         raise Misfit(f"with {x.shape[1]} outputs for {spec['outputs']}")
+
+
+def _check_features(parts: list[nn.Module]) -> None:
+    """The same for rows of unknown shape: features or channels, as far as one part gives the next their number."""
+    width: int | None = None
+    for index, part in enumerate(parts):
+        if isinstance(part, Take):
+            if width is not None and part.needs > width:
+                raise Misfit(f"in which {index}.index is out of range")
+            width = len(part.index)
+        elif isinstance(part, (Kept, Decided)):
+            if width is not None and part.shape[1] != width:
+                raise Misfit(f"in which layer {index} reads {part.shape[1]} of {width}")
+            width = part.shape[0]
+        elif isinstance(part, nn.Flatten):
+            width = None  # so many for each channel
 
 
 def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
@@ -101,11 +123,18 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     units, columns = (_positions(rest, at + name) for name in ("units", "columns"))
     counts, values = _positions(rest, at + "counts"), _pop(rest, at + "mu")
     size = (len(units), int(said["inputs"]), *shape[2:])
-    if min(*shape, groups) < 1 or size[1] < 0 or math.prod(shape) >= 2**62 or math.prod(size) > MOST:
+    if (
+        len(shape) not in (2, 3, 4, 5)
+        or min(*shape, groups) < 1
+        or size[1] < 0
+        or math.prod(shape) >= 2**62
+        or math.prod(size) > MOST
+    ):
         raise Misfit(f"in which {at}mu is part of {one_line(shape)}")
-    rows = torch.arange(len(units)).repeat_interleave(counts) if len(counts) == len(units) else columns[:0]
-    if not len(rows) == len(columns) == len(values) or values.ndim != 1:
+    fits = len(counts) == len(units) and sum(counts.tolist()) == len(columns) == len(values) and values.ndim == 1
+    if not fits or (len(columns) and int(columns.max()) >= math.prod(size[1:])):
         raise Misfit(f"in which {at}columns does not fit")
+    rows = torch.arange(len(units)).repeat_interleave(counts)
     mask = torch.zeros(len(units), math.prod(size[1:]), dtype=torch.bool)
     mask[rows, columns] = True
     mask = mask.reshape(size)
@@ -113,7 +142,7 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
         raise Misfit(f"in which {at}columns does not fit")
     _check_subset(at + "units", units, shape[0])
     bias = _pop(rest, at + "bias_mu") if said["bias"] else None
-    geometry = {name: said[name] for name in GEOMETRY if name in said}
+    geometry = _geometry(at, said, len(shape) - 2)
     if keep == "means":
         if bias is not None and bias.shape != (len(units),):
             raise Misfit(f"in which {at}bias_mu does not fit")
@@ -136,10 +165,25 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     return decided_layer(weight, own, units, reads, shape, prior, geometry), units
 
 
+def _geometry(at: str, said: dict[str, Any], dimensions: int) -> dict[str, Any]:
+    """How a convolution moves over its input; nothing for a linear layer."""
+    if dimensions == 0:
+        return {}
+    lengths = {"stride": (dimensions, 1), "dilation": (dimensions, 1), "edges": (2 * dimensions, 0)}
+    for name, (length, least) in lengths.items():
+        if not is_sizes(said[name], length, least):
+            raise Misfit(f"in which {at}{name} is {one_line(said[name])}")
+    modes = ("zeros", "reflect", "replicate", "circular")
+    check_choice("compact", "padding_mode", said["padding_mode"], modes)
+    return {name: said[name] for name in GEOMETRY}
+
+
 def _prior(said: dict[str, Any]) -> LayerPrior:
-    psi = Beta(**said["psi"]) if isinstance(said["psi"], dict) else said["psi"]
-    slab = ScaleMixture(**said["slab"]) if isinstance(said["slab"], dict) else said["slab"]
-    return LayerPrior(psi, said["sigma_beta"], slab, None, None)
+    """The prior of one layer, checked as one that a person gives."""
+    psi, sigma_beta = Prior(psi=said["psi"]).psi, Prior(sigma_beta=said["sigma_beta"]).sigma_beta
+    if not isinstance(psi, (float, Beta)) or isinstance(sigma_beta, tuple):
+        raise Misfit(f"in which a layer has the prior {one_line(said)}")
+    return LayerPrior(psi, sigma_beta, Prior(slab=said["slab"]).slab, None, None)
 
 
 def _small(positions: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def take(x: Tensor, reads: Tensor) -> Tensor:
     if x.stride(1) != 1 or x.requires_grad or not native.applies(x):
         return x.t().index_select(0, reads.long()).t()
     out = x.new_empty(reads.shape[0], x.shape[0])
-    run("take", x.shape[0], x.data_ptr(), x.stride(0), reads.shape[0], reads.data_ptr(), out.data_ptr())
+    run("take", x.shape[0], x.data_ptr(), x.shape[1], x.stride(0), reads.shape[0], reads.data_ptr(), out.data_ptr())
     return out.t()
 
 
@@ -120,7 +120,7 @@ class _SparseLocal(torch.autograd.Function):
 def _describe(rows: int, left: Left, mean: Tensor, variance: int) -> array[int]:
     own = (0, 0) if left.own is None else (left.own.shape[0], left.own.data_ptr())
     where = (left.starts.data_ptr(), left.columns.data_ptr(), mean.data_ptr(), variance)
-    return array("q", (rows, left.units, left.inputs, *where, *own))
+    return array("q", (rows, left.units, left.inputs, mean.shape[0], *where, *own))
 
 
 def _moments(add: int, mu: Tensor, rho: Tensor, log_s: Tensor, variance: int, kl: Tensor) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Passes = Literal["auto", "torch", "compiled"]
 VARIANTS = {"AVX512": ("avx512", "avx2", "baseline"), "AVX2": ("avx2", "baseline")}
-_WANTED = "SLABNET_KERNELS"  # auto, torch, or the name of a variant
+_WANTED = "SLABNET_KERNELS"  # auto, torch, or the name of a variant; "checked" is that of `make test-asan`
+MISFIT = 2  # as in sparse.h
 _passes: ContextVar[Passes] = ContextVar("slabnet_passes", default="auto")
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float}
 _SIGNATURES = {
@@ -43,8 +44,8 @@ _SIGNATURES = {
     "linear": "npppppinpppppippppnpp",
     "linear_back": "npppppinpppppippppppppppp",
     "bump": "npffpp",
-    "chain": "npnpp",
-    "take": "npnnpp",
+    "chain": "npnnpnp",
+    "take": "npnnnpp",
     "large_pages": "pn",
     "meet": "pnnnn",
     "sparse_local": "ppnppnppfpp",
@@ -106,7 +107,7 @@ def variant() -> str | None:
 def library() -> tuple[str, ctypes.CDLL] | None:
     """The best variant that was built and that this processor runs, or the one SLABNET_KERNELS names."""
     wanted = os.environ.get(_WANTED, "auto")
-    check_choice(_WANTED, "value", wanted, ("auto", "torch", "avx512", "avx2", "baseline"))
+    check_choice(_WANTED, "value", wanted, ("auto", "torch", "avx512", "avx2", "baseline", "checked"))
     if wanted == "torch":
         return None
     able = VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("baseline",))
@@ -143,5 +144,12 @@ def call(name: str, *arguments: Tensor | int | float | None) -> None:
 
 def run(name: str, *arguments: int | float | None) -> None:
     """Call one of the passes with addresses already taken."""
-    if function(name)(*arguments, torch.get_num_threads()):
+    outcome(name, function(name)(*arguments, torch.get_num_threads()))
+
+
+def outcome(name: str, code: int) -> None:
+    """Raise what a pass that was not made has returned."""
+    if code == MISFIT:
+        raise IndexError(f"the pass {name} was given arrays that do not fit each other")
+    if code:
         raise MemoryError(f"no memory for the pass {name}")

@@ -3,12 +3,46 @@
    The torch version is reference.chain. Rows go in strips of STRIP, features before rows, so that one weight meets
    STRIP rows at once in registers; a row alone is a sparse product of its own. */
 
-enum { STRIP = 64, HEAD = 4, FIELDS = 7 };
+enum { STRIP = 64, HEAD = 4, FIELDS = 9 };
+enum { NO_MEMORY = 1, MISFIT = 2 };                    /* what a pass returns when it was not made */
 enum { IDENTITY, RELU, LEAKY_RELU, TANH, SIGMOID, SOFTPLUS, GELU, SILU, ELU, GELU_TANH };
 
 /* What Python lays out as int64: HEAD numbers, then FIELDS for each layer. Addresses are numbers too. */
 typedef struct { int64_t inputs, reads, layers, widest; } Model;
-typedef struct { int64_t units, activation, starts, columns, values, intercepts, options; } Layer;
+typedef struct { int64_t units, inputs, count, activation, starts, columns, values, intercepts, options; } Layer;
+
+/* A build with SLABNET_CHECKED looks at every position before it is used; the others trust what Python has checked. */
+#ifdef SLABNET_CHECKED
+static int positions_fit(int64_t count, const int32_t *positions, int64_t size) {
+  for (int64_t i = 0; i < count; i++)
+    if (positions[i] < 0 || positions[i] >= size) return 0;
+  return 1;
+}
+
+static int rows_fit(int64_t units, int64_t inputs, int64_t count, const int32_t *starts, const int32_t *columns) {
+  if (units < 0 || starts[0] != 0 || starts[units] != count) return 0;
+  for (int64_t unit = 0; unit < units; unit++)
+    if (starts[unit] > starts[unit + 1]) return 0;
+  return positions_fit(count, columns, inputs);
+}
+
+static int chain_fits(const Model *model, const Layer *layers, int64_t width, int64_t outputs) {
+  int64_t before = model->inputs;
+  if (model->layers < 1 || before > model->widest) return 0;
+  if (!positions_fit(before, (const int32_t *)model->reads, width)) return 0;
+  for (int64_t l = 0; l < model->layers; l++) {
+    const Layer *layer = layers + l;
+    if (layer->inputs != before || layer->units > model->widest) return 0;
+    if (!rows_fit(layer->units, before, layer->count, (const int32_t *)layer->starts, (const int32_t *)layer->columns))
+      return 0;
+    before = layer->units;
+  }
+  return before == outputs;
+}
+#define CHECK(condition) if (!(condition)) return MISFIT
+#else
+#define CHECK(condition)
+#endif
 
 INLINE float activate(float x, int64_t kind, const float *options) {
   switch (kind) {
@@ -63,18 +97,19 @@ INLINE void sparse_row(const Layer *layer, const float *RESTRICT from, float *RE
   activate_all(to, layer->units, layer->activation, (const float *)layer->options);
 }
 
-/* `rows` rows of x, `stride` numbers apart; `reads`: which of them are inputs. Returns 1 where memory ran out. */
-EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t stride, const int64_t *described, float *out,
-                         int threads) {
+/* `rows` rows of x of `width` numbers, `stride` apart; `reads`: which of them are inputs. Each has `outputs` in out. */
+EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t width, int64_t stride, const int64_t *described,
+                         int64_t outputs, float *out, int threads) {
   const Model *model = (const Model *)described;
   const Layer *layers = (const Layer *)(described + HEAD);
+  CHECK(chain_fits(model, layers, width, outputs));
   const int32_t *reads = (const int32_t *)model->reads;
-  const int64_t outputs = layers[model->layers - 1].units, widest = model->widest;
+  const int64_t widest = model->widest;
   const int64_t alone = rows < STRIP / 8 ? rows : 0, strips = alone ? 0 : (rows + STRIP - 1) / STRIP;
   int failed = 0;
   if (alone) {
     float *both = (float *)malloc((size_t)(2 * widest) * sizeof(float));
-    if (!both) return 1;
+    if (!both) return NO_MEMORY;
     for (int64_t row = 0; row < rows; row++) {
       float *from = both, *to = both + widest;
       const float *given = x + row * stride;
@@ -94,7 +129,7 @@ EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t stride, const int
     const int64_t first = strip * STRIP;
     const int count = (int)(rows - first < STRIP ? rows - first : STRIP);
     float *both = (float *)malloc((size_t)(2 * widest * STRIP) * sizeof(float));
-    if (!both) { failed = 1; continue; }
+    if (!both) { failed = NO_MEMORY; continue; }
     float *from = both, *to = both + widest * STRIP;
     const float *given = x + first * stride;
     for (int64_t j = 0; j < model->inputs; j++) {
@@ -112,12 +147,14 @@ EXPORT int slabnet_chain(int64_t rows, const float *x, int64_t stride, const int
     free(both);
   }
   (void)threads;
+  (void)width;
   return failed;
 }
 
 /* Some columns of x, those of all rows side by side. */
-EXPORT int slabnet_take(int64_t rows, const float *x, int64_t stride, int64_t count, const int32_t *reads, float *out,
-                        int threads) {
+EXPORT int slabnet_take(int64_t rows, const float *x, int64_t width, int64_t stride, int64_t count, const int32_t *reads,
+                        float *out, int threads) {
+  CHECK(positions_fit(count, reads, width));
   const int64_t strips = (rows + STRIP - 1) / STRIP;
   THREADS(rows * count > 200000)
   for (int64_t strip = 0; strip < strips; strip++) {
@@ -126,18 +163,26 @@ EXPORT int slabnet_take(int64_t rows, const float *x, int64_t stride, int64_t co
       for (int64_t r = first; r < end; r++) out[j * rows + r] = x[r * stride + reads[j]];
   }
   (void)threads;
+  (void)width;
   return 0;
 }
 
 /* ---- a sparse layer under local reparametrisation. Numbers lie feature by feature: those of all rows side by side. ---- */
 
 typedef struct {
-  int64_t rows, units, inputs;
+  int64_t rows, units, inputs, count;
   const int32_t *starts, *columns;
   const float *mean, *variance;                       /* of each weight that is left */
   int64_t own;                                        /* how many units have an intercept, and which */
   const int32_t *own_units;
 } Sparse;
+
+#ifdef SLABNET_CHECKED
+static int sparse_fits(const Sparse *layer) {
+  return rows_fit(layer->units, layer->inputs, layer->count, layer->starts, layer->columns) &&
+         positions_fit(layer->own, layer->own_units, layer->units);
+}
+#endif
 
 /* Both moments of every pre-activation of one unit. */
 INLINE void unit_moments(const Sparse *layer, int64_t unit, const float *x, int64_t step, const float *own,
@@ -168,12 +213,13 @@ EXPORT int slabnet_sparse_local(const int64_t *described, const float *x, int64_
                                 const float *b_variance, int64_t first_row, const int64_t *seed,
                                 const int64_t *places, float floor_, float *out, float *slope, int threads) {
   const Sparse *layer = (const Sparse *)described;
+  CHECK(sparse_fits(layer));
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
   const int64_t rows = layer->rows, units = layer->units;
   const int many = rows * (layer->starts[units] + 8 * units) > 200000;
   int failed = 0;
   float *own = (float *)calloc((size_t)(2 * units) + 1, sizeof(float));   /* moments of the intercept of every unit */
-  if (!own) return 1;
+  if (!own) return NO_MEMORY;
   for (int64_t i = 0; i < layer->own; i++) {
     own[layer->own_units[i]] = b_mean[i];
     own[units + layer->own_units[i]] = b_variance[i];
@@ -185,7 +231,7 @@ EXPORT int slabnet_sparse_local(const int64_t *described, const float *x, int64_
   THREADS(many)
   for (int64_t row = 0; row < rows; row++) {
     float *eps = (float *)malloc((size_t)units * sizeof(float) + 4);
-    if (!eps) { failed = 1; continue; }
+    if (!eps) { failed = NO_MEMORY; continue; }
     noise_at(places, (int)units, (uint32_t)(first_row + row), k0, k1, 0, eps, 0);
     for (int64_t unit = 0; unit < units; unit++) {
       const int64_t at = unit * rows + row;
@@ -206,10 +252,11 @@ EXPORT int slabnet_sparse_local_back(const int64_t *described, const float *x, i
                                      float *d_variance, float *d_b_mean, float *d_b_variance, float *d_x,
                                      int threads) {
   const Sparse *layer = (const Sparse *)described;
+  CHECK(sparse_fits(layer));
   const int64_t rows = layer->rows, units = layer->units, strips = (rows + STRIP - 1) / STRIP;
   const int many = rows * layer->starts[units] > 200000;
   float *sums = (float *)calloc((size_t)(2 * units) + 1, sizeof(float));
-  if (!sums) return 1;
+  if (!sums) return NO_MEMORY;
   THREADS(many)
   for (int64_t unit = 0; unit < units; unit++) {
     const float *RESTRICT g = given + unit * given_step, *RESTRICT turn = slope + unit * rows;

@@ -29,8 +29,12 @@ _GELU_TANH = len(ACTIVATIONS)
 
 
 class SparseLayer(NamedTuple):
-    """A matrix by rows (int32 `starts` and `columns`, float32 `values`), its intercepts, and what comes after it."""
+    """A matrix by rows (int32 `starts` and `columns`, float32 `values`), its intercepts, and what comes after it.
 
+    inputs: its width; all `columns` are below it.
+    """
+
+    inputs: int
     starts: Tensor
     columns: Tensor
     values: Tensor
@@ -45,12 +49,14 @@ class SparseLayer(NamedTuple):
 class SparseChain:
     """Layers one after the other; `reads` (int32) are the positions in a row of x that the first one takes.
 
-    >>> layer = SparseLayer(torch.tensor([0, 1]).int(), torch.tensor([0]).int(), torch.tensor([2.0]), None, nn.ReLU())
+    >>> where = torch.tensor([0, 1]).int(), torch.tensor([0]).int()
+    >>> layer = SparseLayer(1, *where, torch.tensor([2.0]), None, nn.ReLU())
     >>> SparseChain(torch.tensor([1]).int(), [layer]).reference(torch.tensor([[5.0, 3.0]]))
     tensor([[6.]])
     """
 
     def __init__(self, reads: Tensor, layers: Sequence[SparseLayer]) -> None:
+        _check_fit(len(reads), layers)
         self.reads, self.layers, self.outputs = reads, tuple(layers), layers[-1].units
         self._needs = int(reads.max()) + 1 if len(reads) else 0
         self._options = [_options(layer.activation) for layer in layers]
@@ -58,7 +64,8 @@ class SparseChain:
         described = [len(reads), reads.data_ptr(), len(layers), widest]
         for layer, options in zip(layers, self._options, strict=True):
             parts = (layer.starts, layer.columns, layer.values, layer.intercepts, options)
-            described += [layer.units, _code(layer.activation), *(0 if p is None else p.data_ptr() for p in parts)]
+            described += [layer.units, layer.inputs, len(layer.values), _code(layer.activation)]
+            described += [0 if p is None else p.data_ptr() for p in parts]
         self._described = torch.tensor(described, dtype=torch.int64)
         self._address = self._described.data_ptr()
 
@@ -68,11 +75,8 @@ class SparseChain:
             refuse("compact", "x", f"rows of at least {self._needs} numbers", f"shape {tuple(x.shape)}")
         rows, out = len(x), torch.empty(len(x), self.outputs)
         if rows:
-            stride = x.stride(0)
-            if native.function("chain")(
-                rows, x.data_ptr(), stride, self._address, out.data_ptr(), torch.get_num_threads()
-            ):
-                raise MemoryError("no memory for a sparse chain")
+            given = (rows, x.data_ptr(), x.shape[1], x.stride(0))
+            native.run("chain", *given, self._address, self.outputs, out.data_ptr())
         return out
 
     def reference(self, x: Tensor) -> Tensor:
@@ -101,6 +105,18 @@ def by_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
     counts = mask.sum(1)
     starts = torch.tensor([0, *itertools.accumulate(counts.tolist())], dtype=torch.int32, device=mask.device)
     return starts, mask.nonzero()[:, 1].to(torch.int32)
+
+
+def _check_fit(width: int, layers: Sequence[SparseLayer]) -> None:
+    """Refuse layers that do not take what the one before gives, and arrays of other lengths: C does not look."""
+    for index, layer in enumerate(layers):
+        intercepts = layer.units if layer.intercepts is None else len(layer.intercepts)
+        if layer.inputs != width or len(layer.columns) != len(layer.values) or intercepts != layer.units:
+            found = f"{layer.inputs} inputs, {len(layer.columns)} columns, {len(layer.values)} values, {intercepts}"
+            refuse(
+                "compact", f"layer {index}", f"a layer of {width} inputs and {layer.units} units", f"{found} intercepts"
+            )
+        width = layer.units
 
 
 def _code(activation: nn.Module) -> int:
