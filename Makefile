@@ -21,11 +21,11 @@ test-slow: .venv/.ready
 
 # Processes killed at random moments.
 test-crash: .venv/.ready
-	$(RUN) -m pytest -m crash tests/test_crash.py tests/experiments
+	$(RUN) -m pytest -m crash tests/end_to_end/test_crash.py tests/experiments
 
 # Fits in several processes and on a Ray cluster of two nodes, with processes killed on the way.
 test-cluster: .venv/.cluster
-	$(RUN) -m pytest -m cluster tests/test_distributed.py tests/test_workers.py tests/test_ray.py tests/test_examples.py
+	$(RUN) -m pytest -m cluster tests/distributed/test_group.py tests/distributed/test_workers.py tests/experiments/test_ray.py tests/end_to_end/test_examples.py
 
 .venv/.cluster: .venv/.ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
@@ -52,7 +52,7 @@ docs: .venv/.docs
 
 # The counts in SECURITY.md, from a run of the tests it speaks of.
 security: .venv/.ready
-	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or slow or not crash' tests/test_crash.py tests/experiments tests/test_hostile.py tests/test_hostile_tables.py
+	SLABNET_COUNTS=benchmarks/records/security.json $(RUN) -m pytest -m 'crash or slow or not crash' tests/end_to_end/test_crash.py tests/experiments tests/hostile/test_hostile.py tests/hostile/test_hostile_tables.py
 	$(RUN) -m benchmarks.security
 
 # Measurements behind the docs pages; each writes a record and the page made from it.
@@ -63,7 +63,7 @@ docs-records: .venv/.ready
 	$(RUN) -m benchmarks.baselines
 	$(RUN) -m benchmarks.readme
 
-.venv/.ready: pyproject.toml constraints.txt setup.py $(wildcard src/slabnet/kernels/*.c src/slabnet/kernels/*.h)
+.venv/.ready: pyproject.toml constraints.txt setup.py $(wildcard src/slabnet/kernels/c/*.c src/slabnet/kernels/c/*.h)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "slabnet needs Python 3.11 or newer, got " + sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -102,9 +102,9 @@ clean:
 CHECKED = src/slabnet/kernels/kernels.checked.so
 ASAN = $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libstdc++.so)
 test-asan: .venv/.ready
-	$(CC) -O1 -g -fPIC -shared -fsanitize=address -fno-omit-frame-pointer -DSLABNET_CHECKED -o $(CHECKED) src/slabnet/kernels/kernels.c -lm
+	$(CC) -O1 -g -fPIC -shared -fsanitize=address -fno-omit-frame-pointer -DSLABNET_CHECKED -o $(CHECKED) src/slabnet/kernels/c/kernels.c -lm
 	LD_PRELOAD="$(ASAN)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 SLABNET_KERNELS=checked SLABNET_MUTATIONS=2000 \
-	  $(RUN) -m pytest -q -s -p no:cacheprovider tests/test_hostile_mutated.py tests/test_hostile_compact.py tests/test_compact.py; \
+	  $(RUN) -m pytest -q -s -p no:cacheprovider tests/hostile/test_hostile_mutated.py tests/hostile/test_hostile_compact.py tests/compact/test_compact.py; \
 	  code=$$?; rm -f $(CHECKED); exit $$code
 
 # What a release needs besides `.ci/run`.

@@ -48,8 +48,8 @@ setup(
     ext_modules=[
         Extension(
             f"slabnet.kernels.kernels_{name}",
-            ["src/slabnet/kernels/kernels.c"],
-            depends=[f"src/slabnet/kernels/{name}.h" for name in HEADERS],
+            ["src/slabnet/kernels/c/kernels.c"],
+            depends=[f"src/slabnet/kernels/c/{name}.h" for name in HEADERS],
             optional=True,
         )
         for name in VARIANTS

@@ -7,7 +7,7 @@ from typing import Any
 
 import slabnet as sn
 from benchmarks.record import provenance, write_page, write_record
-from slabnet.scopes import drawable_layers
+from slabnet.model.drawing import drawable_layers
 
 EPOCHS, DRAWS, SEED = 100, 10, 0
 

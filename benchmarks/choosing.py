@@ -9,7 +9,7 @@ from torch import Tensor
 
 import slabnet as sn
 from benchmarks.record import provenance, write_page, write_record
-from slabnet.demo import EPOCHS, HIDDEN
+from slabnet.cli.demo import EPOCHS, HIDDEN
 
 SEED = 0
 
@@ -113,7 +113,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"`sn.calibrate_doubt` finds a low threshold with accuracy {doubt['promised']} or more among the decided;",
         f"that holds for {doubt['confidence']:.0%} of all validation sets, although the threshold is chosen on them",
-        "(`tests/test_calibration.py` simulates it).",
+        "(`tests/prediction/test_abstention.py` simulates it).",
     ]
     if doubt["threshold"] is None:
         lines.append(f"With {doubt['rows']} validation rows it could promise nothing.")

@@ -26,15 +26,15 @@ from torch import nn
 import slabnet as sn
 from benchmarks.record import RECORDS, provenance, write_page, write_record
 from benchmarks.step_time import plain_network, plain_step
-from slabnet.elbo import elbo
+from slabnet.compact.layers import FEW, SPARSE_BELOW, KeptLinear
 from slabnet.export.as_numpy import to_numpy
 from slabnet.export.as_onnx import to_onnx
 from slabnet.export.as_torch import to_torch
 from slabnet.export.plan import Plan, make_plan
-from slabnet.kept import FEW, SPARSE_BELOW, KeptLinear
 from slabnet.kernels.sparse import SparseChain
-from slabnet.optimiser import make_optimiser
-from slabnet.scopes import drawable_layers
+from slabnet.model.drawing import drawable_layers
+from slabnet.model.elbo import elbo
+from slabnet.training.optimiser import make_optimiser
 
 SIZES, SEED, BATCHES = (784, 400, 600, 10), 0, (1, 100, 10_000)
 NAMES = {

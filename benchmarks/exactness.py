@@ -10,7 +10,7 @@ from torch import Tensor
 
 import slabnet as sn
 from benchmarks.record import provenance, write_page, write_record
-from slabnet.enumeration import enumerate_linear
+from slabnet.maths.enumeration import enumerate_linear
 
 PSI, SIGMA_BETA, PHI = 0.2, 1.5, 0.5
 CORRELATIONS = (0.0, 0.3, 0.6, 0.9, 0.99)
@@ -94,10 +94,10 @@ def page(record: dict[str, Any]) -> str:
         "# How exact is the factorised posterior?",
         "",
         f"A linear model with {P} inputs, {N} rows and known noise has 2^{P} models, all of which can be enumerated",
-        "(`slabnet.enumeration.enumerate_linear`). The variational posterior treats weights as independent. Where the",
-        "inputs are orthogonal that is no restriction, and inclusion probabilities, means and spreads agree to",
-        "optimisation error (`tests/test_enumeration.py`). Where they are correlated it is one; this is by how much,",
-        f"as means over {len(SEEDS)} simulated data sets with correlation r^|j-k| between inputs j and k.",
+        "(`slabnet.maths.enumeration.enumerate_linear`). The variational posterior treats weights as independent.",
+        "Where the inputs are orthogonal that is no restriction: inclusion probabilities, means and spreads agree to",
+        "optimisation error (`tests/maths/test_enumeration.py`). Where they are correlated it is one; this is by how",
+        f"much, as means over {len(SEEDS)} simulated data sets with correlation r^|j-k| between inputs j and k.",
         "",
         "| r | log evidence minus bound | mean error of alpha | same median decision | RMS error of the fit |",
         "|---|---|---|---|---|",

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import slabnet as sn
 from benchmarks.record import provenance, write_bytes, write_page, write_record
-from slabnet.elbo import RunningMean, elbo
-from slabnet.scopes import Draw, drawable_layers
+from slabnet.model.drawing import Draw, drawable_layers
+from slabnet.model.elbo import RunningMean, elbo
 
 REPEATS, SEED = 4000, 0
 X = torch.tensor([[0.5, -1.0], [1.5, 0.3], [-0.7, 0.8]]).double()

@@ -18,11 +18,11 @@ import torch
 
 import slabnet as sn
 from benchmarks.record import RECORDS, write_record
-from slabnet.checkpoints import Checkpoints
+from slabnet.config.methods import ScaleMixture
+from slabnet.core.records import Epoch
 from slabnet.experiments.profiles import Profile
-from slabnet.experiments.rows import rows_of
-from slabnet.methods import ScaleMixture
-from slabnet.records import Epoch
+from slabnet.prediction.ways import rows_of
+from slabnet.training.checkpoints import Checkpoints
 
 CASES = (("mixture", "fashion-mnist"), ("horseshoe", "mnist"), ("horseshoe", "fashion-mnist"))
 NARROW = "narrow"  # in place of a weight: all of the divergence, and exp(-6) taken for a standard deviation

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from benchmarks.record import DOCS, RECORDS, ROOT, provenance, write_record
-from slabnet.files import write_atomically
+from slabnet.core.files import write_atomically
 
 BEGIN, END = "<!-- demo: made by `python -m benchmarks.readme` -->", "<!-- end of demo -->"
 
@@ -42,7 +42,7 @@ def fill(readme: str, record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    from slabnet.demo import demo_png, run_demo
+    from slabnet.cli.demo import demo_png, run_demo
 
     demo = run_demo(show="lines")
     results = demo.to_dict() | {"test_rows": len(demo.split.test[1])}

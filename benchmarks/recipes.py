@@ -17,8 +17,8 @@ import torch
 import slabnet as sn
 from benchmarks.record import RECORDS, provenance, write_page
 from benchmarks.tables import run_all
-from slabnet.checkpoints import Checkpoints
 from slabnet.data import load
+from slabnet.training.checkpoints import Checkpoints
 
 ASIDE = 10_000
 POST_EPOCHS = 10

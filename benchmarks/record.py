@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from slabnet.core.files import write_atomically
 from slabnet.experiments.provenance import provenance as source
-from slabnet.files import write_atomically
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "records"

@@ -10,12 +10,12 @@ from typing import Any
 
 from benchmarks.gaps import baselines, gaps_of, readings, span
 from benchmarks.record import DOCS, ROOT, write_page
+from slabnet.core.files import write_atomically
 from slabnet.experiments.commands import departures_of
 from slabnet.experiments.figures import CAPTIONS, write_figures
 from slabnet.experiments.files import read_pictures, read_records
 from slabnet.experiments.profiles import PAPERS_TABLES
 from slabnet.experiments.tables import Group, densities, foreign, groups_of, paper_table1, paper_table3, table1, table3
-from slabnet.files import write_atomically
 
 RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
 

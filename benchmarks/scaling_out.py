@@ -22,9 +22,9 @@ import torch
 from torch import distributed as dist
 
 import slabnet as sn
-import slabnet.runs as runs
+import slabnet.training.loop as runs
 from benchmarks.record import provenance, write_page, write_record
-from slabnet.distributed import Group, current_group, join, leave
+from slabnet.distributed.group import Group, current_group, join, leave
 
 SIZES, STEPS, ROUNDS = (784, 400, 600, 10), 12, 9
 BATCHES = (500, 100)  # rows a process

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from benchmarks.record import RECORDS, ROOT
-from slabnet.files import write_atomically
+from slabnet.core.files import write_atomically
 
 
 def page(counts: dict[str, Any]) -> str:
@@ -56,20 +56,20 @@ its ports: that is what it is for. Run both behind a firewall, in a network whos
 
 | promise | test |
 |---|---|
-| a file under its final name is whole: written beside it, flushed, renamed | `tests/test_files.py`, `tests/test_crash.py` |
-| a run killed at any moment and resumed ends with the same bytes (same machine, same number of threads) | `tests/test_crash.py`, `tests/test_checkpoints.py` |
-| Ctrl-C and SIGTERM finish the step, keep everything, say how to go on, exit 130 and 143 | `tests/test_crash.py`, `tests/test_checkpoints.py` |
-| another run's checkpoint is refused, naming what differs; a damaged one falls back to the one before | `tests/test_checkpoints.py` |
-| a full disk is a clear error, and what was there before it is whole | `tests/test_checkpoints.py`, `tests/test_files.py` |
-| a signal before or after training, once the command itself has begun, is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/test_hostile_cli.py`, `tests/test_checkpoints.py` |
-| damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/test_hostile.py` |
-| consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/test_hostile_models.py`, `tests/test_hostile_compact.py`, `tests/test_hostile_mutated.py` (`make test-asan`: under AddressSanitizer), `tests/test_hostile_checkpoints.py`, `tests/test_hostile_cli.py` |
-| damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/test_hostile_tables.py`, `tests/test_cli_table.py` |
-| no NaN reaches a saved model, or comes out of a file | `tests/test_hostile.py`, `tests/test_hostile_models.py`, `tests/test_store.py` |
+| a file under its final name is whole: written beside it, flushed, renamed | `tests/core/test_files.py`, `tests/end_to_end/test_crash.py` |
+| a run killed at any moment and resumed ends with the same bytes (same machine, same number of threads) | `tests/end_to_end/test_crash.py`, `tests/training/test_checkpoints.py` |
+| Ctrl-C and SIGTERM finish the step, keep everything, say how to go on, exit 130 and 143 | `tests/end_to_end/test_crash.py`, `tests/training/test_checkpoints.py` |
+| another run's checkpoint is refused, naming what differs; a damaged one falls back to the one before | `tests/training/test_checkpoints.py` |
+| a full disk is a clear error, and what was there before it is whole | `tests/training/test_checkpoints.py`, `tests/core/test_files.py` |
+| a signal before or after training, once the command itself has begun, is one line too; an unfinished run is set aside, not deleted, when another starts in its folder | `tests/hostile/test_hostile_cli.py`, `tests/training/test_checkpoints.py` |
+| damaged files: one line within a second, or the right answer; never a traceback, never a silently wrong model | `tests/hostile/test_hostile.py` |
+| consistent files that were made up: one line, before memory is taken or a compiled pass sees them | `tests/hostile/test_hostile_models.py`, `tests/hostile/test_hostile_compact.py`, `tests/hostile/test_hostile_mutated.py` (`make test-asan`: under AddressSanitizer), `tests/hostile/test_hostile_checkpoints.py`, `tests/hostile/test_hostile_cli.py` |
+| damaged tables: one line, or a table of finite numbers; a prediction that fails leaves what was there | `tests/hostile/test_hostile_tables.py`, `tests/cli/test_tables.py` |
+| no NaN reaches a saved model, or comes out of a file | `tests/hostile/test_hostile.py`, `tests/hostile/test_hostile_models.py`, `tests/test_store.py` |
 | a page made by `slabnet report` fetches nothing and runs its own script only; names and values in it stay text | `tests/report/test_report.py`, `tests/browser/test_pages.py` |
 | a page made with `--no-rows` holds no raw row | `tests/report/test_report.py` |
-| workers of one machine listen on loopback only, without a store there, and end with the command that started them | `tests/test_workers.py` |
-| fits in threads do not disturb each other; worker processes started after a fit work, and a child forked after a fit does not hang | `tests/test_threads.py` |
+| workers of one machine listen on loopback only, without a store there, and end with the command that started them | `tests/distributed/test_workers.py` |
+| fits in threads do not disturb each other; worker processes started after a fit work, and a child forked after a fit does not hang | `tests/end_to_end/test_threads.py` |
 
 From the last run:
 

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from benchmarks.record import RECORDS, ROOT, provenance, write_bytes, write_page
 from benchmarks.step_time import MUST, WANTED
-from slabnet.cutting import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
-from slabnet.files import write_atomically
-from slabnet.kernels.layer import FEW_ROWS, SOME_UNITS
-from slabnet.optimiser import LARGE, PIECE
+from slabnet.core.files import write_atomically
+from slabnet.kernels.fused import FEW_ROWS, SOME_UNITS
+from slabnet.training.dead_units import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
+from slabnet.training.optimiser import LARGE, PIECE
 
 NAMES = {
     "local": "spike and slab, local reparametrisation (the default)",

@@ -23,9 +23,9 @@ import slabnet as sn
 from benchmarks.peers import Step, peers
 from benchmarks.record import RECORDS, write_record
 from slabnet import kernels
-from slabnet.elbo import elbo
-from slabnet.optimiser import make_optimiser
-from slabnet.scopes import Draw, drawable_layers
+from slabnet.model.drawing import Draw, drawable_layers
+from slabnet.model.elbo import elbo
+from slabnet.training.optimiser import make_optimiser
 
 SIZES, BATCH, N, SEED = (784, 400, 600, 10), 100, 60_000, 0
 WANTED = {"local": 2.2, "relaxed": 1.9, "straight_through": 1.9, "gaussian_local": 2.1, "gaussian_drawn": 1.6}

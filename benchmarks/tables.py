@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import RECORDS, write_record
-from slabnet.checks import refuse
+from slabnet.core.errors import refuse
 
 Result = dict[str, Any]
 

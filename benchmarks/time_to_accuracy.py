@@ -17,8 +17,8 @@ import torch
 import slabnet as sn
 from benchmarks.record import write_record
 from benchmarks.step_time import BATCH, SEED, SIZES, plain_network, plain_step
+from slabnet.core.records import Epoch
 from slabnet.data import load
-from slabnet.records import Epoch
 
 TARGET, DENSEST = 0.975, 0.01
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
-from slabnet.version import __version__
+from slabnet.core.version import __version__
 
 project = "slabnet"
 author = "the slabnet authors"

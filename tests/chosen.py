@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import slabnet as sn
-from slabnet.scopes import drawable_layers
-from slabnet.select import describe
+from slabnet.model.drawing import drawable_layers
+from slabnet.selection.rules import describe
 
 
 def random_model(

@@ -85,7 +85,7 @@ def commands(block: str) -> Iterator[list[str]]:
 def run_command(words: list[str], where: str) -> str:
     """Run one command; ours in this process, because loading torch takes seconds."""
     if words[0] == "slabnet" and "--workers" not in words:  # with workers this process would become torchrun
-        from slabnet.cli import run
+        from slabnet.cli.app import run
 
         said, complaint, code = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint), mock.patch("sys.argv", words):

@@ -8,7 +8,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from slabnet.cli import app as program
+from slabnet.cli.app import app as program
 
 
 def one_row(parameter: Any, context: Any) -> tuple[str, str, str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from slabnet.checks import Settings
-from slabnet.scopes import Draw
+from slabnet.core.errors import Settings
+from slabnet.model.drawing import Draw
 
 ITEM = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*): (.*)$")
 MARKUP = re.compile(r"(`[^`]+`)")

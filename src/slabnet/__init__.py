@@ -13,29 +13,30 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from slabnet.version import __version__
+from slabnet.core.version import __version__
 
 if TYPE_CHECKING:
     from slabnet import data
-    from slabnet.attach import likelihood_of
-    from slabnet.calibration import DoubtThreshold, calibrate_doubt
-    from slabnet.checkpoints import Checkpoints, Interrupted
-    from slabnet.checks import ArgumentError, FileError, SlabnetError, TrainingDiverged
-    from slabnet.compact import Compact, compact
-    from slabnet.config import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
-    from slabnet.convert import conversion, convert
-    from slabnet.criteria import criterion_model, dic, fic, waic
-    from slabnet.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
-    from slabnet.elbo import RunningMean, elbo, kl
+    from slabnet.compact.folding import path_model
+    from slabnet.compact.network import Compact, compact
+    from slabnet.config.methods import METHODS, ScaleMixture
+    from slabnet.config.settings import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
+    from slabnet.core.errors import ArgumentError, FileError, SlabnetError, TrainingDiverged
+    from slabnet.core.records import Cut, Densities, Epoch, History, Prediction, Selection
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
     from slabnet.export import export
-    from slabnet.folding import path_model
-    from slabnet.importance import input_effects, input_reach, prior_reach
-    from slabnet.inspection import inspect_network
-    from slabnet.layers import Conv1d, Conv2d, Conv3d, Linear
-    from slabnet.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
-    from slabnet.methods import METHODS, ScaleMixture
-    from slabnet.metrics import (
+    from slabnet.model.attach import likelihood_of
+    from slabnet.model.convert import conversion, convert
+    from slabnet.model.drawing import drawing, mean
+    from slabnet.model.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
+    from slabnet.model.elbo import RunningMean, elbo, kl
+    from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
+    from slabnet.model.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
+    from slabnet.model.networks import Network, convnet, mlp
+    from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
+    from slabnet.prediction.importance import input_effects, input_reach, prior_reach
+    from slabnet.prediction.inspection import inspect_network
+    from slabnet.prediction.metrics import (
         accuracy,
         accuracy_with_doubt,
         brier,
@@ -48,36 +49,35 @@ if TYPE_CHECKING:
         risk_coverage,
         rmse,
     )
-    from slabnet.networks import Network, convnet, mlp
-    from slabnet.predict import predict
-    from slabnet.pruning import prune
-    from slabnet.records import Cut, Densities, Epoch, History, Prediction, Selection
+    from slabnet.prediction.predict import predict
+    from slabnet.prediction.trust import Coefficient, ParetoK, Stability, coefficients, pareto_k, stability
     from slabnet.report.write import write_report
-    from slabnet.scopes import drawing, mean
-    from slabnet.select import InfeasibleModel, budget_model, median_model, most_probable_model
+    from slabnet.selection.criteria import criterion_model, dic, fic, waic
+    from slabnet.selection.pruning import prune
+    from slabnet.selection.rules import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
-    from slabnet.train import fit
-    from slabnet.trust import Coefficient, ParetoK, Stability, coefficients, pareto_k, stability
+    from slabnet.training.checkpoints import Checkpoints, Interrupted
+    from slabnet.training.fit import fit
 
 _WHERE = {
-    "attach": ["likelihood_of"],
-    "calibration": ["DoubtThreshold", "calibrate_doubt"],
-    "checkpoints": ["Checkpoints", "Interrupted"],
-    "checks": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
-    "compact": ["Compact", "compact"],
-    "config": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
-    "convert": ["conversion", "convert"],
-    "criteria": ["criterion_model", "dic", "fic", "waic"],
-    "draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
-    "elbo": ["RunningMean", "elbo", "kl"],
+    "model.attach": ["likelihood_of"],
+    "prediction.abstention": ["DoubtThreshold", "calibrate_doubt"],
+    "training.checkpoints": ["Checkpoints", "Interrupted"],
+    "core.errors": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
+    "compact.network": ["Compact", "compact"],
+    "config.settings": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
+    "model.convert": ["conversion", "convert"],
+    "selection.criteria": ["criterion_model", "dic", "fic", "waic"],
+    "model.draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
+    "model.elbo": ["RunningMean", "elbo", "kl"],
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "export": ["export"],
-    "folding": ["path_model"],
-    "importance": ["input_effects", "input_reach", "prior_reach"],
-    "inspection": ["inspect_network"],
-    "layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
-    "likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
-    "metrics": [
+    "compact.folding": ["path_model"],
+    "prediction.importance": ["input_effects", "input_reach", "prior_reach"],
+    "prediction.inspection": ["inspect_network"],
+    "model.layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
+    "model.likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
+    "prediction.metrics": [
         "accuracy",
         "accuracy_with_doubt",
         "brier",
@@ -90,17 +90,17 @@ _WHERE = {
         "risk_coverage",
         "rmse",
     ],
-    "methods": ["METHODS", "ScaleMixture"],
-    "networks": ["Network", "convnet", "mlp"],
-    "predict": ["predict"],
-    "pruning": ["prune"],
-    "records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
+    "config.methods": ["METHODS", "ScaleMixture"],
+    "model.networks": ["Network", "convnet", "mlp"],
+    "prediction.predict": ["predict"],
+    "selection.pruning": ["prune"],
+    "core.records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
     "report.write": ["write_report"],
-    "scopes": ["drawing", "mean"],
-    "select": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
+    "model.drawing": ["drawing", "mean"],
+    "selection.rules": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],
-    "train": ["fit"],
-    "trust": ["Coefficient", "ParetoK", "Stability", "coefficients", "pareto_k", "stability"],
+    "training.fit": ["fit"],
+    "prediction.trust": ["Coefficient", "ParetoK", "Stability", "coefficients", "pareto_k", "stability"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 
@@ -122,7 +122,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Importing `slabnet.predict` would put that module where the function `predict` belongs: not here."""
+    """Importing `slabnet.prediction.predict` would put that module where the function `predict` belongs: not here."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _MODULES and isinstance(value, ModuleType)):

@@ -1,6 +1,6 @@
 """`python -m slabnet`."""
 
-from slabnet.cli import run
+from slabnet.cli.app import run
 
 if __name__ == "__main__":
     run()

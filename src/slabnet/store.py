@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.attach import attach_likelihood, likelihood_of
-from slabnet.checks import FileError, SlabnetError, one_line, refuse
-from slabnet.compact import Compact
-from slabnet.containers import as_text, read_container, write_container
-from slabnet.files import check_writable, is_there
-from slabnet.layers import SlabLayer
-from slabnet.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
-from slabnet.networks import Network, build_network, declared
-from slabnet.packing import Misfit, pack, unpack
-from slabnet.records import Selection
-from slabnet.scopes import Mask
-from slabnet.select import describe, slab_layers
-from slabnet.version import __version__
+from slabnet.compact.codec import Misfit, pack, unpack
+from slabnet.compact.network import Compact
+from slabnet.core.containers import as_text, read_container, write_container
+from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
+from slabnet.core.files import check_writable, is_there
+from slabnet.core.records import Selection
+from slabnet.core.version import __version__
+from slabnet.model.attach import attach_likelihood, likelihood_of
+from slabnet.model.drawing import Mask
+from slabnet.model.layers import SlabLayer
+from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
+from slabnet.model.networks import Network, build_network, declared
+from slabnet.selection.rules import describe, slab_layers
 
 FORMAT = 1
 DTYPES = (torch.float32, torch.float64)
@@ -39,7 +39,7 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
     selection: the model that was chosen and post-trained, to be predicted with (`load_selection` reads it back).
 
     >>> import tempfile
-    >>> from slabnet.networks import mlp
+    >>> from slabnet.model.networks import mlp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(mlp((2, 2)), f"{folder}/m.slab", note="untrained")
     ...     read_header(f"{folder}/m.slab")["about"]

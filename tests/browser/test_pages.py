@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.cli.tables import TableJob, fit_table
+from slabnet.cli.workflow import fit_named
 from slabnet.estimators.scaling import Scaling
 from slabnet.experiments.engines import Here
 from slabnet.experiments.grid import run_grid
@@ -20,8 +22,6 @@ from slabnet.report.measure import Measured
 from slabnet.report.runs import report_runs
 from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
-from slabnet.tables import TableJob, fit_table
-from slabnet.workflow import fit_named
 
 pytestmark = pytest.mark.browser
 SHOTS = os.environ.get("SLABNET_SHOTS")  # a folder to keep the screenshots in

@@ -18,7 +18,8 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.cli import app
+from slabnet.cli.app import app
+from slabnet.config.methods import METHODS
 from slabnet.experiments import run as run_module
 from slabnet.experiments.engines import Here, Processes
 from slabnet.experiments.figures import write_figures
@@ -29,7 +30,6 @@ from slabnet.experiments.members import members_folder, members_of
 from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.run import claimed
 from slabnet.experiments.tables import TABLES, densities, groups_of, paper_table1, paper_table3, table1, table3
-from slabnet.methods import METHODS
 
 SHORT: dict[str, Any] = {"hidden": (12, 8), "epochs": 2, "post_epochs": 1}
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import slabnet as sn
 from slabnet import kernels
-from slabnet.elbo import elbo
-from slabnet.kernels import native, operators, philox, reference, switch
-from slabnet.scopes import drawable_layers
+from slabnet.kernels import dispatch, native, operators, philox, reference
+from slabnet.model.drawing import drawable_layers
+from slabnet.model.elbo import elbo
 
 COMPILED = native.library() is not None
 needs_compiler = pytest.mark.skipif(not COMPILED, reason="the package was installed without a C compiler")
@@ -304,14 +304,14 @@ def test_torch_compile_sees_ordinary_operators() -> None:
 def test_the_torch_passes_can_be_compiled(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same fit with `TrainConfig(compile=True)`; the graph is traced, and run without a code generator."""
     traced = functools.partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr("slabnet.kernels.switch.torch.compile", traced)
+    monkeypatch.setattr("slabnet.kernels.dispatch.torch.compile", traced)
     x = torch.randn(60, 5, generator=torch.Generator().manual_seed(1))
     found = []
     for compiled in (True, False):
         net = sn.mlp((5, 7, 2), seed=1)
         config = sn.TrainConfig(epochs=2, batch_size=20, draw=draw, compile=compiled)
         found.append(sn.fit(net, (x, (x[:, 0] > 0).long()), config)[-1].elbo)
-    switch._compiled.cache_clear()
+    dispatch._compiled.cache_clear()
     assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 

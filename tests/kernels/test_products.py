@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from slabnet.kernels import native
-from slabnet.kernels.layer import FEW_ROWS
+from slabnet.kernels.fused import FEW_ROWS
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="the package was installed without a C compiler")
 

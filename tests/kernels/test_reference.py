@@ -10,7 +10,7 @@ from torch import Tensor
 
 from slabnet.kernels import mixture_bump
 from slabnet.kernels.reference import slab_kl, slab_moments
-from slabnet.kl import kl_spike_slab, log_softplus, softplus
+from slabnet.maths.divergences import kl_spike_slab, log_softplus, softplus
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 

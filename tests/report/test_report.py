@@ -18,7 +18,7 @@ import torch
 
 import slabnet as sn
 from slabnet.estimators.scaling import Scaling
-from slabnet.report import alive
+from slabnet.report import live
 from slabnet.report.measure import Measured, as_classes
 from slabnet.report.page import as_json
 from slabnet.report.subject import Subject, subject_from_file
@@ -132,7 +132,7 @@ def test_the_packed_network_is_the_chosen_one(model: Path, page: str) -> None:
     assert np.abs(run_packed(packed, x.numpy()) - wanted).max() < 1e-5
     assert sum(len(base64.b64decode(layer["blocks"][0]["at"])) // 4 for layer in packed["layers"]) == chosen.weights
     assert packed["box"] == 8
-    assert len(packed["images"]) == alive.PICKED
+    assert len(packed["images"]) == live.PICKED
 
 
 def run_packed(packed: dict[str, Any], x: Any) -> Any:
@@ -224,7 +224,7 @@ def test_what_if_ranges_without_rows_hold_no_observed_value(tmp_path: Path) -> N
 
 
 def test_the_panel_says_why_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alive, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(live, "MOST_WEIGHTS", 10)
     cases = [
         (sn.mlp((4, 9, 2)), "54 weights are left, and a page carries at most 10"),
         (sn.mlp((4, 2), method="deterministic"), "no posterior to draw from"),

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import slabnet as sn
-from slabnet.cli import app
-from slabnet.config import NetworkConfig, Recipe, TrainConfig
-from slabnet.report.alive import pack_network
+from slabnet.cli.app import app
+from slabnet.cli.tables import TableJob, fit_table
+from slabnet.config.settings import NetworkConfig, Recipe, TrainConfig
+from slabnet.report.live import pack_network
 from slabnet.report.measure import Measured
 from slabnet.report.subject import subject_from_file
 from slabnet.report.write import report_file
-from slabnet.tables import TableJob, fit_table
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

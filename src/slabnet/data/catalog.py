@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slabnet.checks import FileError, check_choice
-from slabnet.config import DATA_SETS
+from slabnet.config.settings import DATA_SETS
+from slabnet.core.errors import FileError, check_choice
 from slabnet.data.fetch import find, located
 from slabnet.data.sources import SOURCES
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from slabnet.checks import FileError, SlabnetError, one_line
+from slabnet.core.errors import FileError, SlabnetError, one_line
 from slabnet.data.idx import read_idx_checked
 from slabnet.data.sources import Source
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from slabnet.checks import FileError, refuse
-from slabnet.files import is_there
+from slabnet.core.errors import FileError, refuse
+from slabnet.core.files import is_there
 
 LARGEST = 1 << 26  # bytes; MNIST's training images are 47 million, and four times that as numbers
 MOST_DIMENSIONS = 8

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from slabnet.checks import FileError, one_line, refuse
-from slabnet.config import TABLE_FILES
-from slabnet.files import is_there
+from slabnet.config.settings import TABLE_FILES
+from slabnet.core.errors import FileError, one_line, refuse
+from slabnet.core.files import is_there
 
 Chunk = dict[str, list[Any]]
 ROWS = 20_000

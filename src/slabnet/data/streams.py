@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slabnet.checks import FileError, check_whole, one_line, refuse
-from slabnet.distributed import current_group
+from slabnet.core.errors import FileError, check_whole, one_line, refuse
+from slabnet.distributed.group import current_group
 
 
 class ParquetStream:

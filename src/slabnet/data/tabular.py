@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from slabnet.checks import FileError, one_line, refuse
+from slabnet.core.errors import FileError, one_line, refuse
 from slabnet.data.reading import Chunk
 
 Array = NDArray[np.float64]

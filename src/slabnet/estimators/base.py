@@ -14,27 +14,34 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from slabnet.batches import Rows
-from slabnet.checkpoints import Checkpoints
-from slabnet.checks import check_choice, check_whole, refuse
-from slabnet.compact import Compact, compact
-from slabnet.config import Prior, Start, TrainConfig
-from slabnet.draws import exact, fixed
+from slabnet.compact.network import Compact, compact
+from slabnet.config.methods import METHODS
+from slabnet.config.settings import Prior, Start, TrainConfig
+from slabnet.core.errors import check_choice, check_whole, refuse
+from slabnet.core.records import Prediction, Selection
+from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.defaults import defaults_for, psi_for
-from slabnet.estimators.oddities import warn_of_table
-from slabnet.estimators.reading import dense, look_at
 from slabnet.estimators.scaling import Array, Scaling
-from slabnet.estimators.trial import Trial
-from slabnet.importance import input_effects, input_reach, prior_reach
-from slabnet.likelihoods import Gaussian
-from slabnet.methods import METHODS
-from slabnet.networks import Network, mlp
-from slabnet.predict import predict
-from slabnet.progress import Show
-from slabnet.records import Prediction, Selection
-from slabnet.scopes import Draw
-from slabnet.select import budget_model, describe, median_model, most_probable_model, slab_layers, threshold_model
-from slabnet.train import fit
+from slabnet.estimators.tempering import Trial
+from slabnet.estimators.warnings import warn_of_table
+from slabnet.model.drawing import Draw
+from slabnet.model.draws import exact, fixed
+from slabnet.model.likelihoods import Gaussian
+from slabnet.model.networks import Network, mlp
+from slabnet.prediction.importance import input_effects, input_reach, prior_reach
+from slabnet.prediction.predict import predict
+from slabnet.selection.rules import (
+    budget_model,
+    describe,
+    median_model,
+    most_probable_model,
+    slab_layers,
+    threshold_model,
+)
+from slabnet.training.batches import Rows
+from slabnet.training.checkpoints import Checkpoints
+from slabnet.training.fit import fit
+from slabnet.training.progress import Show
 
 EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
 RULES = ("median", "threshold", "budget", "most probable")

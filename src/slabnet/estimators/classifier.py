@@ -9,11 +9,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from slabnet.checks import check_number, one_line, refuse
+from slabnet.core.errors import check_number, one_line, refuse
+from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
-from slabnet.estimators.reading import dense, look_at
+from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.scaling import Array
-from slabnet.records import Prediction
 
 
 class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]

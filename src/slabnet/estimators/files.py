@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from slabnet.checks import FileError, SlabnetError, one_line, refuse
+from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
+from slabnet.core.records import Epoch, History
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.classifier import SlabClassifier
 from slabnet.estimators.regressor import SlabRegressor
 from slabnet.estimators.scaling import Scaling
-from slabnet.estimators.trial import Trial
-from slabnet.networks import Network
-from slabnet.records import Epoch, History
+from slabnet.estimators.tempering import Trial
+from slabnet.model.networks import Network
 from slabnet.store import load, load_selection, read_header, save
 
 MOST_DRAWS = 10**6

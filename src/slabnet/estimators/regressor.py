@@ -9,16 +9,16 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from slabnet.checks import check_number, refuse
-from slabnet.config import TrainConfig
+from slabnet.config.settings import TrainConfig
+from slabnet.core.errors import check_number, refuse
+from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
-from slabnet.estimators.oddities import warn_of_target
-from slabnet.estimators.reading import dense, look_at, look_at_numbers
+from slabnet.estimators.checks import dense, look_at, look_at_numbers
 from slabnet.estimators.scaling import Array, Scaling
-from slabnet.estimators.trial import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
-from slabnet.metrics import negative_log_likelihood
-from slabnet.predict import predict as predict_network
-from slabnet.records import Prediction
+from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
+from slabnet.estimators.warnings import warn_of_target
+from slabnet.prediction.metrics import negative_log_likelihood
+from slabnet.prediction.predict import predict as predict_network
 
 
 class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]

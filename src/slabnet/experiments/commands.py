@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from slabnet.checks import SlabnetError, Stopped, check_choice, check_whole, refuse
-from slabnet.config import DATA_SETS
+from slabnet.config.methods import METHODS
+from slabnet.config.settings import DATA_SETS
+from slabnet.core.errors import SlabnetError, Stopped, check_choice, check_whole, refuse
+from slabnet.core.files import check_writable
+from slabnet.core.signals import halting
 from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Profile
 from slabnet.experiments.tables import TABLES
-from slabnet.files import check_writable
-from slabnet.halting import halting
-from slabnet.methods import METHODS
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
 LEGEND = "+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range."

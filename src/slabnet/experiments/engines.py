@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from slabnet.checks import SlabnetError, check_number, check_whole, one_line, refuse
+from slabnet.core.errors import SlabnetError, check_number, check_whole, one_line, refuse
 from slabnet.experiments.profiles import Plan
 
 ENGINES = ("local", "ray")

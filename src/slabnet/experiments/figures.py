@@ -13,10 +13,10 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from slabnet.core.files import write_atomically
 from slabnet.experiments.files import read_pictures, read_records
 from slabnet.experiments.packing import unpack
 from slabnet.experiments.tables import Group, groups_of
-from slabnet.files import write_atomically
 from slabnet.plots.runs import (
     POST,
     plot_alpha,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slabnet.checks import ArgumentError, FileError, one_line, refuse
+from slabnet.core.errors import ArgumentError, FileError, one_line, refuse
+from slabnet.core.files import write_atomically
 from slabnet.experiments.profiles import Plan
-from slabnet.files import write_atomically
 
 FORMAT = 1
 PICTURES = ".pictures.json"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sklearn.model_selection import StratifiedKFold
 
-from slabnet.checks import refuse
+from slabnet.core.errors import refuse
 from slabnet.data import Split
 
 

@@ -6,8 +6,8 @@ import csv
 import io
 from dataclasses import dataclass
 
-from slabnet.checks import check_choice
-from slabnet.files import safe_text
+from slabnet.core.errors import check_choice
+from slabnet.core.files import safe_text
 
 # in words where a spreadsheet would take a sign for a formula
 _MARKS = {"+": "better", "-": "worse", "=": "same"}

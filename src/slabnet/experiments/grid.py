@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slabnet.checks import FileError
+from slabnet.core.errors import FileError
 from slabnet.experiments.engines import Engine, Here, Job
 from slabnet.experiments.files import Files, is_done, read_record
 from slabnet.experiments.members import members_folder, members_of
-from slabnet.experiments.overall import Overall
 from slabnet.experiments.profiles import Plan
+from slabnet.experiments.progress import Overall
 
 
 @dataclass(frozen=True)

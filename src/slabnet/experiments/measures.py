@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.experiments.rows import Rows
-from slabnet.layers import SlabLayer
-from slabnet.metrics import accuracy, brier, calibration_error, negative_log_likelihood, out_of_domain
-from slabnet.networks import Network
-from slabnet.predict import predict
-from slabnet.records import Selection
-from slabnet.scopes import drawable_layers
+from slabnet.core.records import Selection
+from slabnet.model.drawing import drawable_layers
+from slabnet.model.layers import SlabLayer
+from slabnet.model.networks import Network
+from slabnet.prediction.metrics import accuracy, brier, calibration_error, negative_log_likelihood, out_of_domain
+from slabnet.prediction.predict import predict
+from slabnet.prediction.ways import Rows
 
 BINS = 20
 MOST_DRAWS = 100

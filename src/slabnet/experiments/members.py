@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from slabnet.baselines import Ensemble
+from slabnet.config.methods import METHODS
+from slabnet.core.noise import keyed_generator
 from slabnet.experiments.files import Files
 from slabnet.experiments.profiles import Plan
-from slabnet.methods import METHODS
-from slabnet.networks import Network
-from slabnet.noise import keyed_generator
+from slabnet.model.baselines import Ensemble
+from slabnet.model.networks import Network
 from slabnet.store import load
 
 MEMBER = "deterministic"

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slabnet.core.noise import keyed_generator
+from slabnet.core.records import Prediction
 from slabnet.data import Split
-from slabnet.draws import exact
 from slabnet.experiments.packing import pack
-from slabnet.networks import Network
-from slabnet.noise import keyed_generator
-from slabnet.predict import predict
-from slabnet.records import Prediction
-from slabnet.scopes import drawable_layers, drawing
+from slabnet.model.drawing import drawable_layers, drawing
+from slabnet.model.draws import exact
+from slabnet.model.networks import Network
+from slabnet.prediction.predict import predict
 
 DRAWS = 100
 WRONG = 30

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from slabnet.checks import Settings, check_choice, check_whole
-from slabnet.config import NetworkConfig, Prior, Recipe, Start, TrainConfig
-from slabnet.methods import METHODS
+from slabnet.config.methods import METHODS
+from slabnet.config.settings import NetworkConfig, Prior, Recipe, Start, TrainConfig
+from slabnet.core.errors import Settings, check_choice, check_whole
 
 PAPERS_TABLES, PAPERS_TEXT = (400, 600), (400, 600, 600)  # hidden layers
 Changes = dict[str, dict[str, Any]]  # table -> setting -> value, as in a recipe
@@ -70,14 +70,14 @@ class Profile(Settings):
     @classmethod
     def names(cls) -> list[str]:
         """The profiles that come with the package."""
-        files = resources.files("slabnet.recipes").joinpath("profiles").iterdir()
+        files = resources.files("slabnet.config.recipes").joinpath("profiles").iterdir()
         return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
 
     @classmethod
     def named(cls, name: str) -> Profile:
         """A profile that comes with the package."""
         check_choice("profile", "name", name, cls.names())
-        text = resources.files("slabnet.recipes").joinpath("profiles", f"{name}.toml").read_text("utf-8")
+        text = resources.files("slabnet.config.recipes").joinpath("profiles", f"{name}.toml").read_text("utf-8")
         return cls(name=name, **tomllib.loads(text))
 
     def plan(

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from slabnet.core.version import __version__
 from slabnet.kernels.native import variant
-from slabnet.version import __version__
 
 
 def provenance() -> dict[str, Any]:

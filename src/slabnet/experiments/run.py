@@ -16,27 +16,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slabnet.checkpoints import Checkpoints
-from slabnet.checks import SlabnetError
-from slabnet.compact import compact
+from slabnet.compact.network import compact
+from slabnet.core.errors import SlabnetError
+from slabnet.core.records import Epoch, Selection
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.experiments.files import Files, is_done, read_record, write_pictures, write_record
 from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
 from slabnet.experiments.members import assemble, members_folder, members_of
-from slabnet.experiments.overall import note_epochs
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan, Profile
+from slabnet.experiments.progress import note_epochs
 from slabnet.experiments.provenance import provenance
-from slabnet.experiments.rows import rows_of
-from slabnet.networks import Network, mlp
-from slabnet.progress import Show
-from slabnet.pruning import prune
-from slabnet.records import Epoch, Selection
-from slabnet.select import InfeasibleModel, median_model, threshold_model
+from slabnet.model.networks import Network, mlp
+from slabnet.prediction.ways import rows_of
+from slabnet.selection.pruning import prune
+from slabnet.selection.rules import InfeasibleModel, median_model, threshold_model
 from slabnet.store import save
-from slabnet.train import fit
+from slabnet.training.checkpoints import Checkpoints
+from slabnet.training.fit import fit
+from slabnet.training.progress import Show
 
 DRAWS = 10
 logger = logging.getLogger("slabnet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from slabnet.checks import SlabnetError, one_line
+from slabnet.core.errors import SlabnetError, one_line
 from slabnet.experiments.engines import Job, perform
 
 

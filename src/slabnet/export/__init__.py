@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from slabnet.checks import SlabnetError, check_choice, check_whole, refuse
-from slabnet.files import check_writable, write_atomically
+from slabnet.core.errors import SlabnetError, check_choice, check_whole, refuse
+from slabnet.core.files import check_writable, write_atomically
 
 Format = Literal["onnx", "torch", "numpy"]
 FORMATS = ("onnx", "torch", "numpy")
@@ -40,7 +40,7 @@ def export(
     if to == "onnx" and importlib.util.find_spec("onnx") is None:
         raise SlabnetError("export: onnx must be installed to write ONNX: pip install 'slabnet[export]'")
     from slabnet.export.plan import make_plan
-    from slabnet.select import median_model
+    from slabnet.selection.rules import median_model
     from slabnet.store import load, load_selection, read_header
 
     header, net = read_header(model), load(model)

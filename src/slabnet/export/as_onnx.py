@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slabnet.checks import SlabnetError
+from slabnet.core.errors import SlabnetError
 from slabnet.export.plan import Plan, Step
 
 OPSET, IR_VERSION = 20, 10

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from slabnet.compact.layers import Take
 from slabnet.export.plan import Plan, Step
-from slabnet.kept import Take
 
 _CONV: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import check_whole, refuse
-from slabnet.compact import OPTIONS, Compact, compact
-from slabnet.draws import exact
-from slabnet.kept import Decided, Kept, Take
-from slabnet.likelihoods import Gaussian
-from slabnet.noise import keyed_generator
-from slabnet.records import Selection
-from slabnet.scopes import drawing
+from slabnet.compact.layers import Decided, Kept, Take
+from slabnet.compact.network import OPTIONS, Compact, compact
+from slabnet.core.errors import check_whole, refuse
+from slabnet.core.noise import keyed_generator
+from slabnet.core.records import Selection
+from slabnet.model.drawing import drawing
+from slabnet.model.draws import exact
+from slabnet.model.likelihoods import Gaussian
 
 Step = dict[str, Any]  # "kind", and the arrays and options of that kind
 

@@ -5,9 +5,7 @@
 `reference.py` is the readable version in torch and `philox.py` the random numbers; `switch.py` picks one.
 """
 
-from slabnet.kernels.mixture import mixture_bump, mixture_bump_at
-from slabnet.kernels.native import passes, variant
-from slabnet.kernels.switch import (
+from slabnet.kernels.dispatch import (
     draw_layer,
     local_draw,
     local_linear,
@@ -17,6 +15,8 @@ from slabnet.kernels.switch import (
     slab_draw,
     slab_moments,
 )
+from slabnet.kernels.mixture import mixture_bump, mixture_bump_at
+from slabnet.kernels.native import passes, variant
 
 __all__ = [
     "draw_layer",

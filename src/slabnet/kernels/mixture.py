@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from slabnet.kernels import native
-from slabnet.kernels.layer import only_once
+from slabnet.kernels.fused import only_once
 
 POINTS = 24
 NEGLIGIBLE = 20.0  # the bump ends where its height is exp(-20)

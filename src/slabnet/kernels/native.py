@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from slabnet.checks import check_choice
+from slabnet.core.errors import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from slabnet.kernels import native, philox
-from slabnet.kl import kl_bernoulli, kl_normal, log_softplus, softplus
+from slabnet.maths.divergences import kl_bernoulli, kl_normal, log_softplus, softplus
 
 
 def sigma_slope_over_sigma(rho: Tensor, sigma: Tensor) -> Tensor:

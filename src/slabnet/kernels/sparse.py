@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slabnet.checks import refuse
+from slabnet.core.errors import refuse
 from slabnet.kernels import native
 
 # in the order of sparse.h, each with what its module is told

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from slabnet.core.records import History, Prediction, Selection
 from slabnet.data import Split
-from slabnet.networks import Network
-from slabnet.records import History, Prediction, Selection
-from slabnet.scopes import drawable_layers
+from slabnet.model.drawing import drawable_layers
+from slabnet.model.networks import Network
 
 POSITIVE, NEGATIVE, QUIET = "#c8553d", "#28587b", "#9a9a9a"
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.checks import check_number, refuse
-from slabnet.importance import input_reach, prior_reach
-from slabnet.metrics import calibration_error, interval_coverage, reliability, risk_coverage
+from slabnet.core.errors import check_number, refuse
+from slabnet.core.records import Prediction
 from slabnet.plots.runs import OTHER, QUIET, WRONG, plot_alpha
-from slabnet.records import Prediction
-from slabnet.select import slab_layers, threshold_model
+from slabnet.prediction.importance import input_reach, prior_reach
+from slabnet.prediction.metrics import calibration_error, interval_coverage, reliability, risk_coverage
+from slabnet.selection.rules import slab_layers, threshold_model
 
 BINS = 20
 COLOURS = {"SIM": "#4c72b0", "ALL": "#8a8a8a", "MED": "#c8553d", "PRN": "#c8553d"}
@@ -101,7 +101,7 @@ def plot_importances(
     """In what share of drawn models each input reaches an output; the dashed line is what the prior would give.
 
     >>> from matplotlib.figure import Figure
-    >>> from slabnet.networks import mlp
+    >>> from slabnet.model.networks import mlp
     >>> bars = plot_importances(Figure().subplots(), mlp((3, 2)), ["a", "b", "c"], draws=10)
     >>> sorted(text.get_text() for text in bars.get_yticklabels())
     ['a', 'b', 'c']

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from slabnet.checks import check_choice, printable, refuse
-from slabnet.config import DATA_SETS, TABLE_FILES
+from slabnet.config.settings import DATA_SETS, TABLE_FILES
+from slabnet.core.errors import check_choice, printable, refuse
+from slabnet.core.files import check_writable, is_there
 from slabnet.experiments.commands import Json
-from slabnet.files import check_writable, is_there
 
 commands = typer.Typer()
 

@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from slabnet.checks import ArgumentError
-from slabnet.draws import exact, fixed
-from slabnet.experiments.rows import DOUBT, plain_row, spike_slab_rows
-from slabnet.importance import input_effects, input_reach, prior_reach
-from slabnet.layers import SlabLayer
-from slabnet.metrics import accuracy, interval_coverage, rmse
-from slabnet.predict import predict
-from slabnet.records import Prediction, Selection
+from slabnet.core.errors import ArgumentError
+from slabnet.core.records import Prediction, Selection
+from slabnet.model.drawing import Draw, drawable_layers, mean
+from slabnet.model.draws import exact, fixed
+from slabnet.model.layers import SlabLayer
+from slabnet.prediction.importance import input_effects, input_reach, prior_reach
+from slabnet.prediction.metrics import accuracy, interval_coverage, rmse
+from slabnet.prediction.predict import predict
+from slabnet.prediction.ways import DOUBT, plain_row, spike_slab_rows
 from slabnet.report.subject import Subject
-from slabnet.scopes import Draw, drawable_layers, mean
-from slabnet.select import slab_layers, threshold_model
+from slabnet.selection.rules import slab_layers, threshold_model
 
 DRAWS = 100
 WAYS_DRAWS = 10

@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from slabnet.checks import SlabnetError
-from slabnet.files import check_writable, write_atomically
+from slabnet.core.errors import SlabnetError
+from slabnet.core.files import check_writable, write_atomically
 
 LARGEST = 3_000_000  # bytes
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in names of the user's; our own lines end in \n

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slabnet.core.files import check_writable
 from slabnet.experiments.files import read_records
 from slabnet.experiments.tables import TABLES, Group, groups_of
-from slabnet.files import check_writable
 from slabnet.report import charts
 from slabnet.report.page import render_page, write_page
 from slabnet.report.parts import Section

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from slabnet.metrics import calibration_error, out_of_domain, reliability, risk_coverage
-from slabnet.paths import chain_of
+from slabnet.model.paths import chain_of
+from slabnet.prediction.metrics import calibration_error, out_of_domain, reliability, risk_coverage
 from slabnet.report import charts, pictures
-from slabnet.report.alive import pack_network, typed_array, why_absent
 from slabnet.report.cases import doubtful_cases, wrong_cases
 from slabnet.report.charts import Figure
+from slabnet.report.live import pack_network, typed_array, why_absent
 from slabnet.report.measure import DOUBT, DRAWS, Measured, doubt_table
 from slabnet.report.parts import Section
 from slabnet.report.subject import versions

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from slabnet.attach import likelihood_of
-from slabnet.checks import one_line, refuse
-from slabnet.config import DATA_SETS, Recipe
+from slabnet.config.settings import DATA_SETS, Recipe
+from slabnet.core.errors import one_line, refuse
+from slabnet.core.records import Selection
+from slabnet.core.version import __version__
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.data.holdout import split_rows
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
 from slabnet.estimators.scaling import Scaling
-from slabnet.networks import Network
-from slabnet.records import Selection
+from slabnet.model.attach import likelihood_of
+from slabnet.model.networks import Network
 from slabnet.store import load as load_model
 from slabnet.store import load_selection, read_header
-from slabnet.version import __version__
 
 Rows = tuple[Tensor, Tensor]
 

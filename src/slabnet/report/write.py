@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.attach import likelihood_of
-from slabnet.batches import Prepare
-from slabnet.checks import FileError, SlabnetError, one_line, refuse
-from slabnet.devices import device_of
+from slabnet.core.devices import device_of
+from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
+from slabnet.core.files import check_writable
+from slabnet.core.records import History, Selection
 from slabnet.estimators.scaling import Scaling
-from slabnet.files import check_writable
-from slabnet.records import History, Selection
+from slabnet.model.attach import likelihood_of
 from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
 from slabnet.report.subject import Subject, subject_from_file
+from slabnet.training.batches import Prepare
 
 MOST_ROWS = 100_000
 
@@ -56,7 +56,7 @@ def write_report(
     no_rows: leave out every raw row: no single cases, no test images.
 
     >>> import tempfile
-    >>> from slabnet.networks import mlp
+    >>> from slabnet.model.networks import mlp
     >>> x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write_report(f"{folder}/r.html", mlp((3, 2)), (x, (x[:, 0] > 0).long()))

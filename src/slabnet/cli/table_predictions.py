@@ -1,0 +1,171 @@
+"""What `slabnet predict` does with a table of the user's: in chunks, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from slabnet.cli.tables import DOUBT, LEVEL
+from slabnet.core.errors import FileError, one_line, printable, refuse
+from slabnet.core.files import safe_text, writing
+from slabnet.data.reading import ROWS, read_chunks
+from slabnet.data.tabular import Preprocessing, Report, as_label, is_missing, number_of
+from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
+from slabnet.estimators.base import SlabEstimator
+from slabnet.store import read_header
+
+
+def predict_table(
+    model: Path, data: Path, out: Path | None, draws: int | None = None, seed: int | None = None, rows: int = ROWS
+) -> dict[str, Any]:
+    """Predict every row of a table; `out` gets one CSV line a row once all is done, or stays as it was."""
+    about = read_header(model)["about"]
+    if "table" not in about:
+        refuse(
+            "predict",
+            "MODEL",
+            "one that was fitted to a table",
+            f"{model}, fitted to {about.get('data', 'something else')}",
+        )
+    prepared, estimator = Preprocessing.from_dict(about["table"]), load_estimator(model)
+    if len(prepared.inputs) != estimator.n_features_in_:
+        raise FileError(f"predict: {model} must have as many inputs as its columns make, got other numbers")
+    estimator.draws = estimator.draws if draws is None else draws
+    estimator._seed = estimator._seed if seed is None else seed
+    target = str(about.get("target"))
+    total, met, tally = 0, Report(), _Tally()
+    with writing(out) if out is not None else nullcontext() as file:
+        for chunk in read_chunks(data, "predict", rows):
+            count = len(next(iter(chunk.values()), []))
+            known = chunk.pop(target, None)
+            if count:
+                x, report = prepared.apply(chunk, "predict", total + 1)
+                met = merged(met, report)
+                answers = list(answer_rows(estimator, x, total))
+                tally.add(answers, known)
+            if file is not None:
+                file.write(as_csv(([head(estimator)] if total == 0 else []) + (answers if count else [])).encode())
+            total += count
+        if not total:
+            raise FileError(f"predict: {data} must hold rows, got column names only")
+    found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": about.get("task"), "target": target}
+    odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
+    return found | tally.result(estimator) | {"notes": met.lines() + ([odd] if tally.strange else [])}
+
+
+def head(model: SlabEstimator) -> list[str]:
+    """The names of the columns."""
+    if isinstance(model, SlabRegressor):
+        return ["row", "prediction", "std", "low", "high", "aleatoric", "epistemic"]
+    assert isinstance(model, SlabClassifier)
+    named = [f"P({label})" for label in model.classes_.tolist()]
+    return ["row", "prediction", "decided", "low", "high", "entropy", "aleatoric", "epistemic", *named]
+
+
+def answer_rows(model: SlabEstimator, x: Any, first: int) -> Iterator[list[Any]]:
+    """One list a row: the prediction, how sure it is, and where the doubt comes from.
+
+    low and high: the interval of a new observation, or of the probability of the predicted class. aleatoric and
+    epistemic: standard deviations for a number, entropies for a class.
+    """
+    found = model._predict(x, intervals=LEVEL)
+    if isinstance(model, SlabRegressor):
+        ends = found.predictive_interval(LEVEL)
+        scale = model.scaling_y_.scale
+        centre, low, high = (model.scaling_y_.undo(part.numpy())[:, 0] for part in (found.mean, *ends))
+        parts = [part.sqrt().numpy()[:, 0] * scale[0] for part in (found.total, found.aleatoric, found.epistemic)]
+        for i in range(len(centre)):
+            numbers = (centre[i], parts[0][i], low[i], high[i], parts[1][i], parts[2][i])
+            yield [first + i, *(float(v) for v in numbers)]
+        return
+    assert isinstance(model, SlabClassifier)
+    shares = model._both(found.mean.numpy())
+    low, high = model._interval_of(found, LEVEL)
+    best = shares.argmax(1)
+    entropies = [part.numpy().reshape(-1) for part in (found.total, found.aleatoric, found.epistemic)]
+    for i, k in enumerate(best):
+        label = model.classes_[k].item()
+        numbers = (low[i, k], high[i, k], *(part[i] for part in entropies), *shares[i])
+        yield [first + i, label, int(shares[i, k] > DOUBT), *(float(v) for v in numbers)]
+
+
+def as_csv(rows: list[list[Any]]) -> str:
+    """Rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([[_cell(value) for value in row] for row in rows])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return safe_text(value) if isinstance(value, str) else value
+
+
+class _Tally:
+    """What can be said over all rows, added up chunk by chunk."""
+
+    def __init__(self) -> None:
+        self.decided = self.known = self.good = self.inside = self.strange = 0
+        self.squares = 0.0
+
+    def add(self, answers: list[list[Any]], known: list[Any] | None) -> None:
+        number = len(answers[0]) == len(_REGRESSION)
+        if not number:
+            self.decided += sum(row[2] for row in answers)
+        if known is None:
+            return
+        for row, value in zip(answers, known, strict=True):
+            if is_missing(value):
+                continue
+            wanted = number_of(value) if number else None
+            if number and (wanted is None or math.isinf(wanted)):
+                self.strange += 1
+                continue
+            self.known += 1
+            if wanted is None:
+                self.good += as_label(value) == str(row[1])
+                continue
+            self.squares += (wanted - row[1]) ** 2
+            self.inside += row[3] <= wanted <= row[4]
+
+    def result(self, model: SlabEstimator) -> dict[str, Any]:
+        if isinstance(model, SlabClassifier):
+            found: dict[str, Any] = {"decided": self.decided}
+            return found | ({"known": self.known, "accuracy": self.good / self.known} if self.known else {})
+        if not self.known:
+            return {}
+        rmse = math.sqrt(self.squares / self.known)
+        return {"known": self.known, "rmse": rmse, "coverage": self.inside / self.known}
+
+
+_REGRESSION = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic")
+
+
+def merged(one: Report, other: Report) -> Report:
+    """Two reports of chunks of one table."""
+    unknown = {name: levels.copy() for name, levels in one.unknown.items()}
+    for name, levels in other.unknown.items():
+        unknown[name] = unknown[name] + levels if name in unknown else levels
+    return Report(one.missing + other.missing, unknown, other.absent, other.ignored)
+
+
+def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
+    """What `slabnet predict` prints."""
+    target = one_line(found["target"])
+    lines = [f"{found['rows']} rows, averaged over {found['draws']} drawn networks."]
+    if "decided" in found:
+        lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
+    if "accuracy" in found:
+        lines.append(f"Accuracy where {target} is known ({found['known']} rows): {found['accuracy']:.4f}.")
+    if "rmse" in found:
+        lines.append(
+            f"Where {target} is known ({found['known']} rows): RMSE {found['rmse']:.4g}; "
+            f"95% intervals hold {found['coverage']:.3f}."
+        )
+    return [*lines, *found["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]

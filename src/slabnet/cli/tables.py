@@ -1,0 +1,331 @@
+"""What `slabnet fit` does with a table of the user's: read, prepare, fit, test, say what was found, write the model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slabnet.config.settings import Recipe
+from slabnet.core.errors import FileError, check_number, one_line, refuse
+from slabnet.core.files import checkpoints_of
+from slabnet.data.holdout import split_rows
+from slabnet.data.reading import Chunk, read_all
+from slabnet.data.tabular import (
+    Preprocessing,
+    Task,
+    as_label,
+    as_numbers,
+    check_answers,
+    guess_task,
+    is_missing,
+    number_of,
+)
+from slabnet.distributed.group import Followed, current_group
+from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
+from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.scaling import constant_columns
+from slabnet.estimators.warnings import far_values
+from slabnet.store import read_header
+from slabnet.training.checkpoints import Checkpoints, forget
+from slabnet.training.checkpoints import found as checkpoints_in
+
+LEVEL = DOUBT = 0.95
+SHOWN = 10  # inputs a summary names
+FEWEST_ROWS = 4
+LARGEST_TARGET = 1e100  # its squares are numbers still
+Labels = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """What to fit: columns, task, and the settings, of which those left out come from the rule for defaults."""
+
+    data: Path
+    target: str
+    recipe: Recipe
+    task: Task | None = None
+    test_size: float = 0.2
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.train.seed
+
+    def to_dict(self) -> dict[str, Any]:
+        """What makes this fit what it is; the same fit gives the same model, wherever its file lies."""
+        return {
+            "file": self.data.name,
+            "sha256": hashlib.sha256(self.data.read_bytes()).hexdigest(),
+            "target": self.target,
+            "task": self.task,
+            "test_size": self.test_size,
+            "drop": list(self.drop),
+            "categorical": list(self.categorical),
+            "seed": self.seed,
+            "recipe": self.recipe.model_dump(mode="json", exclude_unset=True),
+        }
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """What a fit of a table found: numbers for machines, lines for people."""
+
+    numbers: dict[str, Any]
+    lines: list[str]
+
+
+def table_finished(out: Path, job: TableJob) -> bool:
+    """Whether `out` is the model of this very fit, so that there is nothing to resume."""
+    if not out.is_file() or checkpoints_in(checkpoints_of(out)):
+        return False
+    kept = read_header(out)["about"].get("job") or {}
+    for key, value in job.to_dict().items():
+        if kept.get(key) != value:
+            refuse("fit", "--resume", f"used with the settings {out} was fitted with", f"another {key}")
+    return True
+
+
+def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
+    """Fit a table, write the model, and say how good it is on rows kept aside."""
+    check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
+    table, target, numbers_of, said = _read(job)
+    task = job.task or guess_task(target, job.target)
+    if job.task is None:
+        said.append(f"Task: {task}, guessed from {one_line(job.target)} (--task says otherwise).")
+    y = _response(target, task, job.target, numbers_of)
+    train, test = split_rows(y, task == "classification", job.test_size, job.seed)
+    if len(train) < FEWEST_ROWS - 1:
+        refuse("fit", "--test-size", "a share that leaves rows to fit", job.test_size)
+    prepared = Preprocessing.learn(
+        {name: [values[i] for i in train] for name, values in table.items()},
+        job.categorical,
+        numbers=[numbers_of[i] for i in train],
+    )
+    if not prepared.columns:
+        refuse(
+            "fit", "DATA", "a table with columns besides the target", f"{job.data}, where there is nothing else to use"
+        )
+    x, met = prepared.apply(table, "fit", numbers=numbers_of)
+    said += met.lines()
+    constant = [prepared.inputs[i] for i in constant_columns(x[train])]
+    if constant:
+        said.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
+    said += _far(x, prepared.inputs, numbers_of)
+    if task == "regression":
+        said += _far(y[:, None], [job.target], numbers_of)
+    if x.shape[1] > len(train):
+        said.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
+    model = _estimator(task, job)
+    kept = checkpoints_of(out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
+        model._fit(x[train], y[train], checkpoint=Checkpoints(kept, every_minutes), resume=resume)
+    if not current_group().leads:
+        raise Followed
+    numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}
+    numbers |= _tested(model, x[test], y[test], y[train]) if len(test) else {}
+    numbers |= describe_model(model, prepared.inputs)
+    about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
+    save_estimator(model, out, input_names=prepared.inputs, tested=numbers.get("test"), **about)
+    forget(kept)  # the model holds all that matters now
+    return FittedTable(numbers | {"notes": said}, said + summary(numbers, job.target))
+
+
+def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
+    """Which inputs matter and how surely, and how sparse the model is."""
+    shares, effects, chosen = model.feature_importances_, model.feature_effects_, set(model.selected_features_.tolist())
+    order = sorted(range(len(names)), key=lambda i: (-shares[i], -effects[i], i))
+    selects = model.network_.method.selects
+    return {
+        "method": model.network_.method.name,
+        "selects": selects,
+        "hidden": list(model.network_.spec["sizes"][1:-1]),
+        "epochs": model.n_iter_,
+        "weights": model.n_weights_,
+        "density": model.density_,
+        "inputs_selected": len(chosen),
+        "share_before_data": model.feature_importances_prior_ if selects else None,
+        "alpha_moving": model.history_[-1].alpha_moving,
+        "importances": [
+            {"input": names[i], "share": float(shares[i]), "effect": float(effects[i]), "selected": i in chosen}
+            for i in order
+        ],
+    }
+
+
+def summary(numbers: dict[str, Any], target: str) -> list[str]:
+    """The same for a person."""
+    lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {numbers['method']}."]
+    test = numbers.get("test")
+    if test is None:
+        lines.append("No rows were kept aside (--test-size), so how good it is on new rows is not known.")
+    elif numbers["task"] == "classification":
+        low, high = test["accuracy_interval"]
+        lines.append(
+            f"Accuracy on {numbers['test_rows']} rows kept aside: {test['accuracy']:.3f} (95% interval {low:.3f} to "
+            f"{high:.3f}); always saying the most frequent class: {test['baseline']:.3f}."
+        )
+        right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
+        lines.append(f"Decided at {DOUBT}: {test['decided']} of {numbers['test_rows']}{right}; the rest is in doubt.")
+    else:
+        known = test["rmse_interval"]
+        within = "one row says little" if known is None else f"95% interval {known[0]:.4g} to {known[1]:.4g}"
+        lines.append(
+            f"RMSE on {numbers['test_rows']} rows kept aside: {test['rmse']:.4g} ({within}); "
+            f"always saying the mean: {test['baseline']:.4g}."
+        )
+        lines.append(
+            f"95% intervals held {test['coverage']:.3f} of them, and are {test['interval_width']:.4g} wide on average."
+        )
+    if not numbers["selects"]:
+        return lines
+    lines.append(
+        f"The median model keeps {numbers['weights']} weights ({numbers['density']:.2%}) and "
+        f"{numbers['inputs_selected']} of {numbers['inputs']} inputs."
+    )
+    if numbers["alpha_moving"] > 0.01:
+        lines.append(
+            f"{numbers['alpha_moving']:.1%} of the inclusion probabilities still move: more epochs may change it."
+        )
+    unit = one_line(target, 30) if numbers["task"] == "regression" else "the probabilities"
+    lines.append(f"Inputs: share of drawn models that use one (before the data: {numbers['share_before_data']:.2f}),")
+    lines.append(
+        f"and how far {unit} then move{'s' if numbers['task'] == 'regression' else ''} per standard deviation:"
+    )
+    for row in numbers["importances"][:SHOWN]:
+        mark = "*" if row["selected"] else " "
+        lines.append(f"  {mark} {one_line(row['input'], 40):<40} {row['share']:.2f}  {row['effect']:.4g}")
+    rest = len(numbers["importances"]) - SHOWN
+    lines.append(f"  * in the median model{f'; {rest} inputs more in --json' if rest > 0 else ''}")
+    return lines
+
+
+def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
+    """Columns and target, without the rows that have none; the number that each row has in the file; what to say."""
+    table = read_all(job.data, "fit")
+    for name in job.drop:
+        if table.pop(name, None) is None:
+            refuse("fit", "--drop", f"one of the columns of {job.data}", name)
+    if job.target not in table:
+        refuse(
+            "fit", "--target", f"one of the columns {', '.join(one_line(n, 30) for n in list(table)[:20])}", job.target
+        )
+    target, said = table.pop(job.target), []
+    keep = [i for i, value in enumerate(target) if not is_missing(value)]
+    if len(keep) < len(target):
+        words = Counter(str(value).strip() for value in target if isinstance(value, str) and is_missing(value))
+        shown = ", ".join(f"{one_line(word)} {count}" for word, count in words.items() if word)
+        came = f" ({shown} of them: call it otherwise if that is a class)" if shown else ""
+        said.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)}{came} and were left out.")
+        target = [target[i] for i in keep]
+        table = {name: [values[i] for i in keep] for name, values in table.items()}
+    if len(target) < FEWEST_ROWS:
+        came = f"{len(target)} with a value of {one_line(job.target)}"
+        raise FileError(f"fit: {job.data} must hold at least {FEWEST_ROWS} rows, got {came}")
+    empty = [name for name, values in table.items() if all(map(is_missing, values))]
+    if empty:
+        said.append(f"Columns without any value, left out: {', '.join(map(one_line, empty[:SHOWN]))}.")
+        table = {name: values for name, values in table.items() if name not in empty}
+    return table, target, [i + 1 for i in keep], said
+
+
+def _response(target: list[Any], task: Task, name: str, rows: list[int]) -> Labels:
+    check_answers(target, name, "fit")
+    if task == "regression":
+        numbers = as_numbers(target, name, "fit", numbers=rows)
+        largest = float(np.abs(numbers).max())
+        if largest > LARGEST_TARGET:
+            refuse("fit", f"column {one_line(name)}", f"numbers up to {LARGEST_TARGET:g} in size", f"{largest:g}")
+        if constant_columns(numbers[:, None]):
+            refuse("fit", "--target", "a column with more than one value", f"{one_line(name)}, always {numbers[0]:g}")
+        return numbers
+    labels = np.array([as_label(value) for value in target])
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        refuse("fit", "--target", "a column of at least two classes", f"{one_line(name)}, always {classes[0]}")
+    if len(classes) > len(labels) / 2 and any(number_of(value) is None for value in target):
+        came = f"{one_line(name)} with {len(classes)} different texts, as {one_line(repr(str(labels[0])), 40)}"
+        refuse("fit", "--target", "a column of numbers, or of classes that come again", came)
+    if len(classes) > len(labels) / 2:
+        refuse("fit", "--task", f"regression for {one_line(name)}", f"classification with {len(classes)} classes")
+    return labels
+
+
+def _far(table: NDArray[np.float64], names: list[str], rows: list[int]) -> list[str]:
+    """Values beside which all others of their column look alike."""
+    far = far_values(table)
+    said = [f"{one_line(names[i])} has {table[row, i]:g} in row {rows[row]}" for i, row in far[:SHOWN]]
+    more = f" and {len(far) - SHOWN} columns more" if len(far) > SHOWN else ""
+    return [f"One value beside which all others of its column look alike: {', '.join(said)}{more}."] if far else []
+
+
+def _estimator(task: Task, job: TableJob) -> SlabEstimator:
+    network, recipe = job.recipe.network, job.recipe
+    kind: Any = SlabClassifier if task == "classification" else SlabRegressor
+    prior = recipe.prior if recipe.prior.model_fields_set else None
+    options = {
+        "hidden": network.hidden if "hidden" in network.model_fields_set else None,
+        "method": network.method,
+        "activation": network.activation,
+        "prior": prior,
+        "start": recipe.start if recipe.start.model_fields_set else None,
+        "config": recipe.train,
+    }
+    return kind(**options, random_state=job.seed, verbose=1)  # type: ignore[no-any-return]
+
+
+def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels) -> dict[str, Any]:
+    if isinstance(model, SlabClassifier):
+        shares = model.predict_proba(x)
+        labels, decided = model.classes_[shares.argmax(1)], shares.max(1) > DOUBT
+        right = labels == y
+        values, counts = np.unique(seen, return_counts=True)
+        found = {
+            "accuracy": float(right.mean()),
+            "accuracy_interval": wilson(int(right.sum()), len(y)),
+            "baseline": float((y == values[counts.argmax()]).mean()),
+            "decided": int(decided.sum()),
+            "accuracy_decided": float(right[decided].mean()) if decided.any() else None,
+        }
+        return {"test": found}
+    assert isinstance(model, SlabRegressor)
+    squares = (model.predict(x) - y) ** 2
+    low, high = model.predict_interval(x, LEVEL)
+    found = {
+        "rmse": math.sqrt(squares.mean()),
+        "rmse_interval": rmse_interval(squares),
+        "baseline": math.sqrt(((y - seen.mean()) ** 2).mean()),
+        "coverage": float(((low <= y) & (y <= high)).mean()),
+        "interval_width": float((high - low).mean()),
+        "log_density": model.log_density(x, y),
+    }
+    return {"test": found}
+
+
+def wilson(right: int, n: int, z: float = 1.96) -> list[float]:
+    """Wilson's interval of a share.
+
+    >>> [round(end, 3) for end in wilson(9, 10)]
+    [0.596, 0.982]
+    """
+    share, add = right / n, z * z / n
+    centre, half = share + add / 2, z * math.sqrt(share * (1 - share) / n + add / (4 * n))
+    return [(centre - half) / (1 + add), (centre + half) / (1 + add)]
+
+
+def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float] | None:
+    """The interval of a root mean square, from the spread of the squares (their mean is nearly normal)."""
+    if len(squares) < 2:
+        return None
+    half = z * float(squares.std(ddof=1)) / math.sqrt(len(squares))
+    mean = float(squares.mean())
+    return [math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)]

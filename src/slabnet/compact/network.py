@@ -1,0 +1,365 @@
+"""`compact`: a chosen model as a small network, without the neurons, channels and inputs that are not in it.
+
+At the means, what cut-off neurons still send is folded into intercepts (`folding.py`). With draws that amount is random
+and shared by all who receive it, so such neurons stay; only what sends nothing at all, or to nobody, goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.compact.folding import _quietly, _trim, path_model
+from slabnet.compact.layers import Decided, Kept, KeptConv, KeptLinear, Take, plain_prior, ungroup
+from slabnet.core.errors import check_choice, refuse
+from slabnet.core.records import Selection
+from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, known
+from slabnet.model.attach import likelihood_of
+from slabnet.model.drawing import Mask, drawable_layers
+from slabnet.model.layers import SlabLayer
+from slabnet.model.layers.conv import ConvNd
+from slabnet.model.likelihoods import Likelihood
+from slabnet.model.networks import Network
+from slabnet.model.paths import ELEMENTWISE, POOLING, chain_of, flat_parts, per_weight, unit_edges
+from slabnet.model.priors import LayerPrior
+from slabnet.selection.rules import describe
+
+Keep = Literal["means", "distribution"]
+GEOMETRY = ("stride", "dilation", "edges", "padding_mode")
+LARGEST = 2**12  # kernel, stride, padding: some bytes can declare any number
+# what a part is built with again
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "Identity": (), "ReLU": (), "SiLU": (), "Tanh": (), "Sigmoid": (), "LeakyReLU": ("negative_slope",),
+    "GELU": ("approximate",), "Softplus": ("beta", "threshold"), "ELU": ("alpha",), "Dropout": ("p",),
+    "Flatten": ("start_dim", "end_dim"),
+    **{f"MaxPool{d}d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode") for d in (1, 2, 3)},
+    **{f"AvgPool{d}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad") for d in (1, 2, 3)},
+}  # fmt: skip
+
+
+class Compact(Network):
+    """A chosen model without what is not in it: parts in the order of the data, and where they stood.
+
+    inputs: positions of the inputs (or input channels) of the full network that are read.
+    neurons: layer name -> positions of its units (or channels) that are left.
+    """
+
+    def __init__(
+        self,
+        parts: list[nn.Module],
+        likelihood: Likelihood,
+        spec: dict[str, Any],
+        inputs: Tensor,
+        neurons: dict[str, Tensor],
+    ) -> None:
+        super().__init__(nn.Sequential(*parts), likelihood, spec)
+        self.inputs, self.neurons = inputs, neurons
+        self._chain: SparseChain | Literal[False] | None = None  # False: not a chain that C takes
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        shape = self.spec["row_shape"]
+        return None if shape is None else tuple(shape)
+
+    @property
+    def outputs(self) -> int:
+        return int(self.spec["outputs"])
+
+    @property
+    def keep(self) -> Keep:
+        kept: Keep = self.spec["keep"]
+        return kept
+
+    @property
+    def layers(self) -> list[Kept | Decided]:
+        """The layers that hold weights, in the order of the data."""
+        return [part for part in self.body if isinstance(part, (Kept, Decided))]
+
+    @property
+    def weights(self) -> int:
+        """Number of weights left, intercepts not counted."""
+        return sum(len(layer.positions) for layer in self.layers)
+
+    @torch.no_grad()
+    def put_back(self, net: nn.Module) -> None:
+        """Write what was learned since into `net`, the full network this one was made from with keep="distribution".
+
+        With the selection fixed it then predicts as this one does; weights that are not in this one stay as they are.
+        """
+        if self.keep != "distribution":
+            refuse("put_back", "keep", "distribution: means alone are no posterior", self.keep)
+        full = drawable_layers(net)
+        for name, layer in zip(self.neurons, self.layers, strict=True):
+            whole = full[name]
+            assert isinstance(layer, Decided)
+            pairs = zip(layer.blocks(), whole.blocks(), strict=True)
+            for mine, theirs in pairs:
+                theirs.mu.view(-1)[mine.places] = mine.mu
+                theirs.rho.view(-1)[mine.places] = mine.rho
+        likelihood_of(net).load_state_dict(self.likelihood.state_dict())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() and self._chain is not False:
+            rows = x.flatten(1) if x.ndim > 2 else x
+            if applies(rows):
+                if self._chain is None:
+                    self._chain = _as_chain(self.body)
+                if self._chain and self.row_shape == (rows.shape[1],):
+                    return self._chain(rows)
+        out: Tensor = self.body(x)
+        return out
+
+    def _apply(self, *given: Any, **options: Any) -> Any:
+        self._chain = None  # the numbers move
+        return super()._apply(*given, **options)  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_chain": None}  # a copy has memory of its own
+
+
+def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compact:
+    """A small network that gives what `net` gives with `selection` fixed, without what is dead in it.
+
+    keep: "means" gives a deterministic network of the means, with what cut-off neurons send folded into intercepts;
+        "distribution" keeps mean and spread of what is left: `predict` averages over its draws, which are those of
+        the full network with `fixed(selection.masks, exact)`, and `fit` post-trains it, as `fit(fixed=selection)`
+        post-trains the full one, at the price of the small one.
+
+    Chains of layers only (`mlp`, `convnet`, any `nn.Sequential` of layers, activations and pooling); LayerNorm,
+    BatchNorm, residual connections and code of your own are refused by name.
+
+    >>> from slabnet.model.networks import mlp
+    >>> from slabnet.selection.rules import budget_model
+    >>> net = mlp((20, 30, 2))
+    >>> small = compact(net, budget_model(net, weights=40))
+    >>> small(torch.zeros(3, 20)).shape, small.weights <= 40, len(small.neurons["body.1"]) < 30
+    (torch.Size([3, 2]), True, True)
+    """
+    check_choice("compact", "keep", keep, ("means", "distribution"))
+    _check(net, selection)
+    if keep == "means":
+        source, chosen = path_model(net, selection)
+    else:
+        source, chosen = net, _sending(net, selection)
+    with torch.no_grad():
+        return _build(source, chosen.masks, keep, likelihood_of(net))
+
+
+def _check(net: nn.Module, selection: Selection) -> None:
+    if not isinstance(net, nn.Module):
+        refuse("compact", "net", "a network", type(net).__name__)
+    if not isinstance(selection, Selection):
+        refuse("compact", "selection", "a Selection, such as median_model(net) gives", type(selection).__name__)
+    stranger = _stranger(net)
+    if stranger is not None:
+        allowed = "a chain of spike-and-slab layers, activations, pooling and flattening"
+        refuse("compact", "net", allowed, f"{stranger}, which cannot be cut exactly")
+    shapes = {name: [tuple(b.mu.shape) for b in layer.blocks()] for name, layer in drawable_layers(net).items()}
+    came = {name: [tuple(part.shape) for part in mask] for name, mask in selection.masks.items()}
+    if shapes != came:
+        refuse("compact", "selection", "one of this network", f"masks for {', '.join(came)} of other names or shapes")
+    if selection.feasible is False:
+        allowed = 'a model in which an input reaches an output (median_model(net, infeasible="lower") finds one)'
+        refuse("compact", "selection", allowed, f"one whose every path ends in {selection.broken}")
+
+
+def _stranger(net: nn.Module) -> str | None:
+    """The part that makes `net` no chain, None if it is one."""
+    if isinstance(net, Compact):
+        return "Compact, a network that is small already"
+    body = net.body if isinstance(net, Network) else net
+    usual = (SlabLayer, *ELEMENTWISE, *POOLING)
+    for name, part in body.named_modules():
+        if isinstance(part, nn.Sequential):
+            continue
+        inside = name.rpartition(".")[0]
+        if any(isinstance(body.get_submodule(above), SlabLayer) for above in _above(inside)):
+            continue  # parameters and prior of a layer
+        if not isinstance(part, usual):
+            return f"{type(part).__name__}{f' ({name})' if name else ''}"
+        if not isinstance(part, SlabLayer) and type(part).__name__ not in OPTIONS:
+            return f"{type(part).__name__} ({name})"
+    return None if chain_of(net) is not None else "a layer that is used twice"
+
+
+def _above(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))] if name else []
+
+
+@torch.no_grad()
+def _sending(net: nn.Module, chosen: Selection) -> Selection:
+    """The weights that carry something to an output in some draw: their source may send anything but zero."""
+    names = {id(layer): name for name, layer in chain_of(net) or []}
+    masks: dict[str, Mask] = {}
+    sends: Tensor | None = None
+    for part in flat_parts(net) or [net]:
+        if isinstance(part, ELEMENTWISE) and sends is not None:
+            sends = sends | bool(_quietly(part, torch.zeros(1)) != 0)
+        if not isinstance(part, SlabLayer):
+            continue
+        mask = chosen.masks[names[id(part)]]
+        edges = unit_edges(part, mask[0])
+        if sends is not None:
+            edges = edges & sends.repeat_interleave(edges.shape[1] // len(sends))
+        masks[names[id(part)]] = (mask[0] & per_weight(part, edges, mask[0]), *mask[1:])
+        sends = edges.any(1) | (mask[1] if len(mask) > 1 else False)
+    return _trim(net, describe(net, masks, chosen.rule, chosen.threshold))
+
+
+def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Compact:
+    chain = chain_of(net)
+    assert chain is not None
+    names = {id(layer): name for name, layer in chain}
+    wanted = {name: unit_edges(layer, masks[name][0]).any(0) for name, layer in chain}
+    after = {a: b for (a, _), (b, _) in itertools.pairwise(chain)}
+    parts: list[nn.Module] = []
+    said: list[dict[str, Any]] = []
+    neurons: dict[str, Tensor] = {}
+    units: Tensor | None = None  # of the layer before, as a mask
+    for part in flat_parts(net) or [net]:
+        if not isinstance(part, SlabLayer):
+            parts.append(plain_part(_plain_spec(part)))
+            said.append(_plain_spec(part))
+            continue
+        name = names[id(part)]
+        inputs = wanted[name]
+        there = torch.ones_like(inputs) if units is None else units.repeat_interleave(len(inputs) // len(units))
+        if not torch.equal(inputs, there):
+            dim = 1 if isinstance(part, ConvNd) else -1
+            parts.append(Take(inputs[there].nonzero()[:, 0], dim))
+            said.append({"part": "Take", "dim": dim})
+        rows = len(masks[name][0])
+        units = torch.ones(rows, dtype=torch.bool, device=inputs.device)  # every output stays
+        if name in after:  # a channel is what flattening makes several features of
+            units = wanted[after[name]].reshape(rows, -1).any(1)
+        neurons[name] = units.nonzero()[:, 0]
+        made, described = _layer(part, masks[name], units, inputs, keep)
+        parts.append(made)
+        said.append(described | {"name": name})
+    first = chain[0][1]
+    row_shape = net.row_shape if isinstance(net, Network) else None
+    if row_shape is None and not isinstance(first, ConvNd):
+        row_shape = (len(wanted[chain[0][0]]),)
+    spec = {
+        "kind": "compact",
+        "keep": keep,
+        "method": "deterministic" if keep == "means" else net.spec["method"] if isinstance(net, Network) else "lbbnn",
+        "likelihood": likelihood.spec(),
+        "row_shape": None if row_shape is None else list(row_shape),
+        "outputs": len(masks[chain[-1][0]][0]),
+        "parts": said,
+    }
+    return Compact(parts, likelihood, spec, wanted[chain[0][0]].nonzero()[:, 0], neurons).eval()
+
+
+def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Keep) -> tuple[nn.Module, dict[str, Any]]:
+    """One layer between the units and inputs that are left, and how it is described in a file."""
+    groups = int(getattr(layer, "groups", 1))
+    geometry = {name: _as_list(getattr(layer, name)) for name in GEOMETRY} if isinstance(layer, ConvNd) else {}
+    shape = list(layer.weight.mu.shape)
+    said: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}
+    said["inputs"] = int(inputs.sum())
+    left, mu, rho = (ungroup(t, groups)[units][:, inputs] for t in (mask[0], layer.weight.mu, layer.weight.rho))
+    if keep == "means":
+        intercepts = None if layer.bias is None else (layer.bias.mu * mask[1])[units]
+        return kept_layer(mu, left, intercepts, geometry), said
+    bias = None
+    if layer.bias is not None:
+        own = mask[1][units]
+        bias = own, layer.bias.mu[units][own], layer.bias.rho[units][own]
+    places = units.nonzero()[:, 0], inputs.nonzero()[:, 0]
+    made = decided_layer((left, mu[left], rho[left]), bias, *places, shape, plain_prior(layer.prior), geometry)
+    return made, said | {"prior": layer.prior.spec()}
+
+
+def kept_layer(weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> Kept:
+    """A plain layer of what is left."""
+    return KeptConv(weight, mask, bias, geometry) if geometry else KeptLinear(weight, mask, bias)
+
+
+@torch.no_grad()
+def decided_layer(
+    weight: tuple[Tensor, Tensor, Tensor],
+    bias: tuple[Tensor, Tensor, Tensor] | None,
+    units: Tensor,
+    inputs: Tensor,
+    shape: list[int],
+    prior: LayerPrior,
+    geometry: dict[str, Any],
+) -> Decided:
+    """A layer with the distribution of what is left: (mask, mu and rho of what is in it) of weights and intercepts."""
+    mask, mu, rho = weight
+    unit, read, *_ = entries = mask.nonzero(as_tuple=True)
+    places = units[unit] * shape[1] + inputs[read] % shape[1]  # each group of a convolution reads its own inputs
+    for at, size in zip(entries[2:], shape[2:], strict=True):
+        places = places * size + at
+    own = None if bias is None else bias[0]
+    made = Decided(mask, own, places, units, inputs, shape[0], prior, geometry).to(mu)
+    made.weight.mu.copy_(mu)
+    made.weight.rho.copy_(rho)
+    if bias is not None and made.bias is not None:
+        made.bias.mu.copy_(bias[1])
+        made.bias.rho.copy_(bias[2])
+    return made
+
+
+def _plain_spec(part: nn.Module) -> dict[str, Any]:
+    name = type(part).__name__
+    return {"part": name} | {option: _as_list(getattr(part, option)) for option in OPTIONS[name]}
+
+
+def plain_part(spec: dict[str, Any]) -> nn.Module:
+    """A part without weights; its settings are small numbers, whoever wrote them."""
+    name = check_choice("compact", "part", spec["part"], OPTIONS)
+    for option in OPTIONS[name]:
+        if option not in spec or not _is_setting(spec[option]):
+            refuse(
+                "compact", f"{name}.{option}", f"small numbers below {LARGEST}, or their usual words", spec.get(option)
+            )
+    given = {option: tuple(v) if isinstance(v := spec[option], list) else v for option in OPTIONS[name]}
+    made: nn.Module = getattr(nn, name)(**given)
+    return made
+
+
+def is_sizes(value: Any, length: int | None, least: int, most: int = LARGEST) -> bool:
+    """Whether this is a short list of whole numbers in these bounds, of this length where one is given."""
+    if not isinstance(value, list) or len(value) > 8 or (length is not None and len(value) != length):
+        return False
+    return all(type(size) is int and least <= size <= most for size in value)
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, list):
+        return is_sizes(value, None, 0)
+    if isinstance(value, (int, float)):
+        return -LARGEST <= value <= LARGEST
+    return value is None or (isinstance(value, str) and value in ("none", "tanh"))
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _as_chain(body: nn.Sequential) -> SparseChain | Literal[False]:
+    """All of it in one call of C, if it is linear layers that are faster by rows, and activations that C knows."""
+    parts = [part for part in body if not isinstance(part, (nn.Flatten, nn.Dropout))]
+    reads = None
+    if parts and isinstance(parts[0], Take):
+        reads, parts = parts[0].index.to(torch.int32), parts[1:]
+    layers: list[SparseLayer] = []
+    for part in parts:
+        if isinstance(part, KeptLinear) and part.sparse:
+            layers.append(part.rows(nn.Identity()))
+        elif layers and known(part) and type(layers[-1].activation) is nn.Identity:
+            layers[-1] = layers[-1]._replace(activation=part)
+        else:
+            return False
+    if not layers:
+        return False
+    if reads is None:
+        reads = torch.arange(next(p for p in parts if isinstance(p, KeptLinear)).shape[1], dtype=torch.int32)
+    return SparseChain(reads, layers)

@@ -1,0 +1,1 @@
+"""Settings as a person writes them: no torch here."""

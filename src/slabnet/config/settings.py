@@ -1,0 +1,326 @@
+"""What a user can set, as frozen, validated records that read from TOML. Imports no torch.
+
+`Prior` says what is believed before the data, `Start` where training starts, `TrainConfig` how it goes,
+`NetworkConfig` what is trained; a `Recipe` is all four under a name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from slabnet.config.methods import METHODS, ScaleMixture
+from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
+
+DATA_SETS = ("digits", "mnist", "fashion-mnist")
+TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
+WIDEST = 10**7
+MANY = 10**9  # more epochs, rows a step and so on than anybody will have
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
+
+
+class Start(Settings):
+    """Where training starts: ranges of uniform starts for omega, rho and mu ("he": He's normal for mu).
+
+    >>> Start().omega
+    (2.0, 3.0)
+    """
+
+    omega: tuple[float, float] = (2.0, 3.0)
+    rho: tuple[float, float] = (-5.0, -4.0)
+    mu: Literal["he"] | tuple[float, float] = "he"
+
+    @field_validator("omega", "rho", "mu", mode="before")
+    @classmethod
+    def _range(cls, value: Any, info: ValidationInfo) -> Any:
+        text = info.field_name == "mu" and value == "he"
+        allowed = "two numbers, the first not above the second" + (', or "he"' if info.field_name == "mu" else "")
+        pair = list(value) if isinstance(value, (tuple, list)) else []
+        good = len(pair) == 2 and all(isinstance(v, (int, float)) and math.isfinite(v) for v in pair)
+        if not text and not (good and pair[0] <= pair[1]):
+            raise ValueError(f"{info.field_name} must be {allowed}, got {one_line(value)}")
+        return value
+
+
+class Beta(Settings):
+    """psi ~ Beta(a, b), one psi for each layer; its posterior is learned along with the weights."""
+
+    a: float = Field(default=1.0, gt=0)
+    b: float = Field(default=1.0, gt=0)
+
+
+class Prior(Settings):
+    """What is believed before the data (eq. 3).
+
+    psi: "aic" = exp(-2), "bic" = exp(-2 log n) (needs `n`), a number in (0, 1), one number per layer,
+        or `Beta(a, b)` to learn it.
+    sigma_beta: scale of the slab: a number, one per layer, or "learned" (empirical Bayes, one per layer).
+    slab: "gaussian", or a `ScaleMixture`, which then takes the place of sigma_beta.
+    input_psi: one psi for each input of the first layer, in place of `psi` there.
+    include, exclude: inputs (by position) whose weights in the first layer are all in, or all out.
+
+    >>> round(Prior(psi="bic", n=100).inclusion(0, 1), 6)
+    0.0001
+    """
+
+    psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta = "aic"
+    sigma_beta: Literal["learned"] | float | tuple[float, ...] = 1.0
+    slab: Literal["gaussian"] | ScaleMixture = "gaussian"
+    n: int | None = Field(default=None, ge=2, le=10**12)
+    input_psi: tuple[float, ...] | None = None
+    include: tuple[int, ...] = ()
+    exclude: tuple[int, ...] = ()
+
+    @field_validator("psi", mode="before")
+    @classmethod
+    def _psi(cls, value: Any) -> Any:
+        allowed = '"aic", "bic", a number above 0 and below 1, one such number per layer, or Beta(a, b)'
+        if isinstance(value, Beta) or (isinstance(value, str) and value in ("aic", "bic")):
+            return value
+        if isinstance(value, dict):
+            return Beta(**value)
+        return _inside(value, "psi", allowed, 0.0, 1.0)
+
+    @field_validator("sigma_beta", mode="before")
+    @classmethod
+    def _sigma_beta(cls, value: Any) -> Any:
+        if isinstance(value, str) and value == "learned":
+            return value
+        return _inside(value, "sigma_beta", 'a number above 0, one per layer, or "learned"', 0.0, math.inf)
+
+    @field_validator("input_psi", mode="before")
+    @classmethod
+    def _input_psi(cls, value: Any) -> Any:
+        allowed = "one number above 0 and below 1 for each input"
+        return None if value is None else _inside(value, "input_psi", allowed, 0.0, 1.0)
+
+    @field_validator("slab", mode="before")
+    @classmethod
+    def _slab(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return ScaleMixture(**value)
+        if not isinstance(value, ScaleMixture) and value != "gaussian":
+            raise ValueError(f'slab must be "gaussian" or ScaleMixture(...), got {one_line(value)}')
+        return value
+
+    @field_validator("include", "exclude", mode="before")
+    @classmethod
+    def _positions(cls, value: Any, info: ValidationInfo) -> Any:
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        numbers = list(plain) if isinstance(plain, (list, tuple)) else None
+        if numbers is None or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
+            raise ValueError(f"{info.field_name} must be a list of positions of inputs, got {one_line(value)}")
+        return tuple(numbers)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.psi == "bic" and self.n is None:
+            raise ValueError('n must be the number of observations when psi="bic", got None')
+        both = set(self.include) & set(self.exclude)
+        if both:
+            raise ValueError(f"include and exclude must not share inputs, got {sorted(both)} in both")
+        return self
+
+    def inclusion(self, index: int, layers: int) -> float | Beta:
+        """psi of layer `index` of `layers`."""
+        if self.psi == "aic":
+            return math.exp(-2.0)
+        if self.psi == "bic":
+            return math.exp(-2.0 * math.log(self.n or 2))
+        if isinstance(self.psi, tuple):
+            return _pick("psi", self.psi, index, layers)
+        assert not isinstance(self.psi, str)
+        return self.psi
+
+    def scale(self, index: int, layers: int) -> float | Literal["learned"]:
+        """sigma_beta of layer `index` of `layers`."""
+        if isinstance(self.sigma_beta, tuple):
+            return _pick("sigma_beta", self.sigma_beta, index, layers)
+        return self.sigma_beta
+
+
+class TrainConfig(Settings):
+    """How Algorithm 1 is run. The defaults are a recipe that needs no tuning.
+
+    epochs: None means at least 50, and as many as it takes for 5 000 steps.
+    batch_size: rows a step, of all processes together; samples: M, draws a step.
+    lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
+    omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
+    schedule: how both step sizes fall over training: "constant", "linear" or "cosine".
+    draw: "local", "relaxed", "straight_through" (both at temperature `delta`) or "score".
+    kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
+    ramp_epochs: epochs over which the weight of the KL grows to kl_weight; None means half of all.
+        Post-training (a fixed selection) uses no ramp: nothing is being pruned.
+    kl_weight: 1 is the bound itself; anything else is a tempered posterior, and the history says so.
+    validation_fraction: share of the rows kept aside; patience: epochs without a better validation
+        log-likelihood, counted after the ramp, before training stops and the best state is restored.
+    clip: largest norm of the gradient of the loss per row; None for no clipping.
+    cut_every: epochs between two looks for neurons that carry nothing any more, which are then left out of the
+        computation (in networks of linear layers with many weights; docs/speed.md). 0 computes everything to the end.
+    shared_draws: in a fit of several processes all draw the same weights, as one process would; otherwise each
+        draws its own, which lowers the variance of the gradient. Under "local" every row has its own noise anyway.
+    compile: make the passes over the weights with `torch.compile`, for accelerators; the CPU has its own in C.
+    device: "auto" takes CUDA, then Apple's MPS, then the CPU. dtype: None keeps the network's own.
+
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+        ...
+    slabnet.core.errors.ArgumentError: TrainConfig: epochs must be greater than or equal to 1, got 0
+    """
+
+    epochs: int | None = Field(default=None, ge=1, le=MANY)
+    batch_size: int = Field(default=100, ge=1, le=MANY)
+    samples: int = Field(default=1, ge=1, le=MANY)
+    lr: float = Field(default=1e-3, gt=0)
+    omega_lr: float = Field(default=0.02, gt=0)
+    omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
+    omega_settle_lr: float = Field(default=1e-4, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
+    delta: float = Field(default=0.5, gt=0)
+    kl: Literal["exact", "sampled"] = "exact"
+    ramp_epochs: int | None = Field(default=None, ge=0, le=MANY)
+    kl_weight: float = Field(default=1.0, gt=0)
+    validation_fraction: float = Field(default=0.0, ge=0, lt=1)
+    patience: int | None = Field(default=None, ge=1, le=MANY)
+    clip: float | None = Field(default=None, gt=0)
+    seed: int = Field(default=0, ge=0)
+    cut_every: int = Field(default=2, ge=0, le=MANY)
+    shared_draws: bool = False
+    compile: bool = False
+    device: str = "auto"
+    dtype: Literal["float32", "float64"] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.kl == "sampled" and self.draw == "local":
+            raise ValueError(
+                'kl must be "exact" when draw="local", which draws no weights to take the sampled one at, got "sampled"'
+            )
+        return self
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> TrainConfig:
+        """Read the [train] table of a TOML file, or a file that holds nothing else."""
+        found = read_toml(path)
+        train = found.get("train", found)
+        if not isinstance(train, dict):
+            refuse("config", "train", "a table, [train]", train)
+        return cls(**train)
+
+    def epochs_for(self, n: int) -> int:
+        """The number of epochs for n rows."""
+        return self.epochs or max(50, math.ceil(5000 / math.ceil(n / self.batch_size)))
+
+    def ramp_for(self, epochs: int) -> int:
+        """The number of epochs over which the KL comes in."""
+        return epochs // 2 if self.ramp_epochs is None else self.ramp_epochs
+
+
+class NetworkConfig(Settings):
+    """What is trained: hidden widths, activation, and the method by its name in the registry."""
+
+    hidden: tuple[int, ...] = (400, 600)
+    activation: str = "relu"
+    method: str = "lbbnn"
+
+    @field_validator("hidden")
+    @classmethod
+    def _widths(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(not 1 <= width <= WIDEST for width in value):
+            raise ValueError(f"hidden must be widths of at least 1 and at most {WIDEST}, got {one_line(value)}")
+        return value
+
+    @field_validator("activation")
+    @classmethod
+    def _activation(cls, value: str) -> str:
+        if value not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {one_line(repr(value))}")
+        return value
+
+    @field_validator("method")
+    @classmethod
+    def _method(cls, value: str) -> str:
+        if value not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {one_line(repr(value))}")
+        return value
+
+
+class Recipe(Settings):
+    """Everything a fit needs but the data, under a name.
+
+    >>> Recipe.named("paper").train.kl
+    'sampled'
+    """
+
+    network: NetworkConfig = NetworkConfig()
+    prior: Prior = Prior()
+    start: Start = Start()
+    train: TrainConfig = TrainConfig()
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The recipes that come with the package."""
+        files = resources.files("slabnet.config.recipes").iterdir()
+        return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
+
+    @classmethod
+    def named(cls, name: str) -> Recipe:
+        """A recipe that comes with the package: "default", or "paper" for sec. 4 of the paper."""
+        check_choice("recipe", "name", name, cls.names())
+        text = resources.files("slabnet.config.recipes").joinpath(f"{name}.toml").read_text("utf-8")
+        return cls(**tomllib.loads(text))
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Recipe:
+        """Read a TOML file with the tables [network], [prior], [start] and [train], each optional."""
+        return cls(**read_toml(path))
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The contents of a TOML file, or one line that says what is wrong with it."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            refuse("config", "the file", f"at most {MOST_BYTES} bytes long", path)
+        text = content.decode("utf-8").replace("\r\n", "\n")
+        _check_keys(text, path)
+        return tomllib.loads(text)
+    except ArgumentError:
+        raise
+    except OSError as error:
+        refuse("config", "the file", "readable", f"{path} ({error.strerror})")
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits are a plain ValueError
+        raise ArgumentError(f"config: {path} must be a TOML file, got: {one_line(str(error))}") from None
+
+
+def _check_keys(text: str, path: str | Path) -> None:
+    """Refuse keys of very many parts, which take tomllib the square of their number."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        parts = [line] if '"' in line or "'" in line else re.split(r"[,=\[\]{}]", line)
+        if max(part.count(".") for part in parts) > MOST_DOTS:
+            refuse("config", "a key", f"of at most {MOST_DOTS} parts", f"more in line {number} of {path}")
+
+
+def _inside(value: Any, name: str, allowed: str, low: float, high: float) -> Any:
+    """`value` if it is a number, or a non-empty list of numbers, strictly between low and high."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    numbers = list(plain) if isinstance(plain, (list, tuple)) else [plain]
+    good = all(isinstance(v, (int, float)) and not isinstance(v, bool) and low < v < high for v in numbers)
+    if not numbers or not good:
+        raise ValueError(f"{name} must be {allowed}, got {one_line(value)}")
+    return tuple(map(float, plain)) if isinstance(plain, (list, tuple)) else float(plain)
+
+
+def _pick(name: str, values: tuple[float, ...], index: int, layers: int) -> float:
+    if len(values) != layers:
+        refuse("Prior", name, f"one number for each of the {layers} layers", f"{len(values)} numbers")
+    return values[index]

@@ -1,0 +1,1 @@
+"""Formulas with an independent route to their value."""

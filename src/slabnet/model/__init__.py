@@ -1,0 +1,1 @@
+"""Posteriors, priors, layers, draws, likelihoods, networks, and their evidence lower bound."""

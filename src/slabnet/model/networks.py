@@ -1,0 +1,270 @@
+"""Ready-made networks: `mlp`, `convnet`, and the registry of methods they can be built with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from slabnet.config.methods import METHODS, Method
+from slabnet.config.settings import ACTIVATIONS, Prior, Start
+from slabnet.core.errors import check_choice, check_whole, refuse
+from slabnet.core.noise import Seed, keyed_generator, seed_number
+from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout
+from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
+from slabnet.model.likelihoods import Categorical, Likelihood, likelihood_from
+from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
+from slabnet.model.priors import layer_prior
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+    "identity": nn.Identity,
+}
+
+_PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+_POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+
+
+WRAPPERS: dict[str, Any] = {"concrete-dropout": ConcreteDropout, "mc-dropout": MCDropout, "horseshoe": Horseshoe}
+POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
+
+
+class Network(nn.Module):
+    """A chain of layers with its likelihood, and the specification that can build it again.
+
+    Called plainly it gives its outputs (logits or means) at the posterior mean; inside a `drawing` block
+    it draws.
+    """
+
+    def __init__(self, body: nn.Sequential, likelihood: Likelihood, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.body, self.likelihood, self.spec = body, likelihood, spec
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.spec["method"]]
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one row of x, None where it is not known."""
+        return tuple(self.spec["input_shape"]) if self.spec["kind"] == "convnet" else (self.spec["sizes"][0],)
+
+    @property
+    def outputs(self) -> int:
+        return int(self.spec["classes"] if self.spec["kind"] == "convnet" else self.spec["sizes"][-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x)
+        return out
+
+
+class _Builder:
+    """Makes the layers of one network, each with its share of the prior and its own start."""
+
+    def __init__(
+        self,
+        method: str,
+        prior: Prior | None,
+        start: Start | None,
+        seed: Seed,
+        layers: int,
+        options: Mapping[str, float] | None,
+    ) -> None:
+        self.method = METHODS[check_choice("network", "method", method, METHODS)]
+        self.given = dict(options or {})
+        for name in self.given:
+            check_choice(method, "options", name, dict(self.method.options))
+        self.options: dict[str, Any] = dict(self.method.options) | self.given
+        if prior is not None and not isinstance(prior, Prior):
+            refuse("network", "prior", "a Prior", type(prior).__name__)
+        prior = prior or Prior()
+        if self.method.slab is not None and prior.slab == "gaussian":
+            prior = prior.model_copy(update={"slab": self.method.slab})
+        if self.method.wrapper == "horseshoe":  # its weights are standard normal, the scales do the rest
+            prior = prior.model_copy(update={"sigma_beta": 1.0})
+        self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
+        self.seed = seed_number(seed, "network")
+
+    def linear(self, inputs: int, outputs: int) -> nn.Module:
+        return self._layer(Linear, nn.Linear, (outputs, inputs), (inputs, outputs), {})
+
+    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
+        shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
+        size = {"kernel_size": kernel, "padding": kernel // 2}
+        return self._layer(_SLAB[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
+
+    def _layer(
+        self, ours: Any, plain: Any, shape: tuple[int, ...], sizes: tuple[int, int], size: dict[str, int]
+    ) -> nn.Module:
+        """A layer of the method: spike-and-slab, Gaussian or plain, in its wrapper where it has one."""
+        index, self.built = self.built, self.built + 1
+        if self.method.wrapper == "ensemble":
+            members = check_whole("ensemble", "members", self.options["members"], at_least=1)
+            return Ensemble([self._plain(_unset(plain, *sizes, **size), index, m) for m in range(members)])
+        if self.method.posterior is None:
+            made = self._plain(_unset(plain, *sizes, **size), index)
+        else:
+            made = ours(
+                *sizes,
+                **size,
+                prior=layer_prior(self.prior, index, self.layers, shape),
+                posterior=POSTERIORS[self.method.posterior],
+                start=self.start,
+                seed=keyed_generator(self.seed, "layer", index),
+            )
+        wrapper = WRAPPERS.get(self.method.wrapper or "")
+        return made if wrapper is None else wrapper(made, sizes[0], **self.options)
+
+    def _plain(self, layer: nn.Module, index: int, member: int = 0) -> nn.Module:
+        """He's start from our own generator: torch's constructors would touch the global one."""
+        generator = keyed_generator(self.seed, "layer", index, *([member] if member else []))
+        weight, bias = layer.get_parameter("weight"), layer.get_parameter("bias")
+        with torch.no_grad():
+            weight.normal_(0.0, math.sqrt(2.0 / math.prod(weight.shape[1:])), generator=generator)
+            bias.zero_()
+        return layer
+
+
+def _unset(kind: type[nn.Module], *sizes: int, **options: int) -> nn.Module:
+    layer: nn.Module = skip_init(kind, *sizes, **options)  # type: ignore[no-untyped-call]
+    return layer
+
+
+def mlp(
+    sizes: Sequence[int],
+    *,
+    activation: str = "relu",
+    method: str = "lbbnn",
+    prior: Prior | None = None,
+    start: Start | None = None,
+    likelihood: Likelihood | str = "categorical",
+    options: Mapping[str, float] | None = None,
+    seed: Seed = 0,
+) -> Network:
+    """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
+
+    method: a row of `METHODS`; options: settings of that method, such as {"rate": 0.2} for mc-dropout.
+
+    >>> net = mlp((4, 8, 3))
+    >>> net(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        refuse("mlp", "sizes", "widths, as in (64, 100, 10)", sizes)
+    sizes = tuple(sizes)
+    if len(sizes) < 2:
+        refuse("mlp", "sizes", "at least two widths, inputs and outputs", sizes)
+    sizes = tuple(check_whole("mlp", "sizes", size, at_least=1) for size in sizes)
+    check_choice("mlp", "activation", activation, ACTIVATIONS)
+    build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
+    parts: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in itertools.pairwise(sizes):
+        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
+    spec = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
+    return _finish(parts[:-1], spec, build, likelihood, sizes[-1])
+
+
+def convnet(
+    input_shape: Sequence[int],
+    classes: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    kernel_size: int = 3,
+    pool: int = 2,
+    hidden: Sequence[int] = (100,),
+    activation: str = "relu",
+    method: str = "lbbnn",
+    prior: Prior | None = None,
+    start: Start | None = None,
+    likelihood: Likelihood | str = "categorical",
+    options: Mapping[str, float] | None = None,
+    seed: Seed = 0,
+) -> Network:
+    """Convolutions (each with activation and max-pooling), then fully connected layers.
+
+    input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
+
+    >>> convnet((1, 8, 8), 10, channels=(4,), hidden=())(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    shape = tuple(check_whole("convnet", "input_shape", size, at_least=1) for size in input_shape)
+    dimensions = len(shape) - 1
+    if dimensions not in _SLAB:
+        refuse("convnet", "input_shape", "channels and one to three sizes", shape)
+    check_whole("convnet", "classes", classes, at_least=1)
+    check_choice("convnet", "activation", activation, ACTIVATIONS)
+    if check_whole("convnet", "kernel_size", kernel_size, at_least=1) % 2 == 0:
+        refuse("convnet", "kernel_size", "odd, so that maps keep their size", kernel_size)
+    widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
+    sides = [size // check_whole("convnet", "pool", pool, at_least=1) ** len(widths) for size in shape[1:]]
+    if min(sides) < 1:
+        refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
+    build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
+    parts: list[nn.Module] = []
+    for inputs, outputs in zip([shape[0], *widths][:-1], widths, strict=True):
+        parts += [build.conv(dimensions, inputs, outputs, kernel_size), _ACTIVATIONS[activation]()]
+        parts += [_POOL[dimensions](pool)] if pool > 1 else []
+    parts.append(nn.Flatten())
+    flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
+    dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
+    for inputs, outputs in itertools.pairwise(dense):
+        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
+    spec = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
+    spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
+    return _finish(parts[:-1], spec, build, likelihood, classes)
+
+
+def _finish(
+    parts: list[nn.Module], spec: dict[str, Any], build: _Builder, likelihood: Likelihood | str, outputs: int
+) -> Network:
+    made = likelihood_from(likelihood, outputs) if isinstance(likelihood, str) else likelihood
+    if not isinstance(made, Likelihood):
+        refuse("network", "likelihood", "a likelihood or its name", made)
+    if isinstance(made, Categorical) and outputs < 2:
+        refuse("network", "likelihood", '"bernoulli" or "gaussian" for one output', made.name)
+    spec |= {"options": build.given} if build.given else {}
+    spec |= {"method": build.method.name, "prior": build.prior.model_dump(mode="json"), "likelihood": made.spec()}
+    return Network(nn.Sequential(*parts), made, spec)
+
+
+def build_network(spec: dict[str, Any]) -> Network:
+    """Build a network from its specification, as a model file holds it; the parameters are fresh."""
+    options = dict(spec)
+    kind = check_choice("network", "kind", options.pop("kind", None), ("mlp", "convnet"))
+    for name in ("start", "seed"):
+        if name in options:
+            refuse("network", name, "left out of a specification", options[name])
+    prior = Prior(**options.pop("prior"))
+    likelihood = likelihood_from(options.pop("likelihood"))
+    return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
+
+
+def declared(spec: dict[str, Any]) -> tuple[int, int]:
+    """(layers, weights) that `build_network(spec)` would make at least, found without making any."""
+    if spec.get("kind") == "convnet":
+        channels, *sides = (check_whole("convnet", "input_shape", size, at_least=1) for size in spec["input_shape"])
+        kernel, pool = (check_whole("convnet", name, spec[name], at_least=1) for name in ("kernel_size", "pool"))
+        widths = [check_whole("convnet", "channels", width, at_least=1) for width in spec["channels"]]
+        each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise([channels, *widths])]
+        flat = [channels, *widths][-1] * math.prod(side // pool ** len(widths) for side in sides)
+        dense = [flat, *spec["hidden"], spec["classes"]]
+    else:
+        each, dense = [], list(spec["sizes"])
+    dense = [check_whole("network", "sizes", size, at_least=0) for size in dense]
+    each += [a * b for a, b in itertools.pairwise(dense)]
+    members = spec.get("options", {}).get("members", 1) if spec.get("method") == "ensemble" else 1
+    members = check_whole("ensemble", "members", members, at_least=1)
+    outputs = spec["likelihood"].get("outputs", 0)  # each of which has a dispersion
+    return members * len(each), members * sum(each) + check_whole("likelihood", "outputs", outputs, at_least=0)

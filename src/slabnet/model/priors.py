@@ -1,0 +1,303 @@
+"""The prior of one layer (eq. 3): a slab for the weights that are in it, and the chance psi of being in it.
+
+What a user writes is `config.Prior`; `layer_prior` makes of it what one layer holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.config.methods import ScaleMixture
+from slabnet.config.settings import Beta, Prior
+from slabnet.core.errors import refuse
+from slabnet.kernels import draw_layer, local_linear, mixture_bump, mixture_bump_at, slab_moments
+from slabnet.kernels.dispatch import Divergence, Parts
+from slabnet.kernels.reference import slab_kl
+from slabnet.maths.divergences import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
+from slabnet.model.posteriors import Block, Drawn, log_q_beta, log_q_gamma
+
+
+def layer_prior(prior: Prior, index: int, layers: int, shape: tuple[int, ...], groups: int = 1) -> LayerPrior:
+    """The part of `prior` that layer `index` of `layers` holds; inputs are dimension 1 of its weight."""
+    first = index == 0
+    return LayerPrior(
+        psi=prior.inclusion(index, layers),
+        sigma_beta=prior.scale(index, layers),
+        slab=prior.slab,
+        input_psi=_per_input(prior.input_psi, shape, groups) if first else None,
+        pinned=_pins(prior, shape, groups) if first else None,
+    )
+
+
+class LayerPrior(nn.Module):
+    """The prior of one layer: the weights and the intercepts together."""
+
+    log_input_psi: Tensor | None
+    log_not_input_psi: Tensor | None
+    pinned: Tensor | None
+    log_sigma_beta: nn.Parameter | None
+
+    def __init__(
+        self,
+        psi: float | Beta,
+        sigma_beta: float | Literal["learned"],
+        slab: Literal["gaussian"] | ScaleMixture,
+        input_psi: Tensor | None,
+        pinned: Tensor | None,
+    ) -> None:
+        super().__init__()
+        self.psi, self.slab = psi, slab
+        self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
+        self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
+        self._made: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor, Tensor]] = {}
+        logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
+        self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
+        self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
+        self.register_buffer("pinned", pinned, persistent=False)
+        self.register_parameter("log_sigma_beta", nn.Parameter(torch.zeros(())) if sigma_beta == "learned" else None)
+
+    def part(self, units: Tensor, inputs: Tensor) -> LayerPrior:
+        """The prior of the weights between these units and inputs (masks) of a linear layer."""
+        made = copy.copy(self)
+        made._buffers = dict(self._buffers)
+        for name, values in self._buffers.items():
+            made._buffers[name] = None if values is None else values[units][:, inputs].contiguous()
+        return made
+
+    def spec(self) -> dict[str, Any]:
+        """What this prior is, as plain numbers and text: a file of a converted module keeps it for comparison."""
+        psi = self.psi.model_dump() if isinstance(self.psi, Beta) else self.psi
+        slab = self.slab.model_dump(mode="json") if isinstance(self.slab, ScaleMixture) else self.slab
+        scale = "learned" if self.log_sigma_beta is not None else self.sigma_beta
+        single = {"input_psi": self.log_input_psi, "pinned": self.pinned}
+        return {"psi": psi, "sigma_beta": scale, "slab": slab} | {name: _digest(t) for name, t in single.items()}
+
+    @property
+    def sigma_beta(self) -> float:
+        """The scale of the slab, as it stands."""
+        return math.exp(self._log_scale if self.log_sigma_beta is None else float(self.log_sigma_beta.detach()))
+
+    def _log_sigma_beta(self, like: Tensor) -> Tensor:
+        return self._numbers(like.dtype, like.device)[2] if self.log_sigma_beta is None else self.log_sigma_beta
+
+    def _numbers(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """log psi, log(1 - psi) and log sigma_beta as tensors, made once: every step asks for them in every layer."""
+        key = (dtype, device)
+        if key not in self._made:
+            psi = 0.5 if isinstance(self.psi, Beta) else self.psi  # a learned psi is not asked for here
+            values = (math.log(psi), math.log1p(-psi), self._log_scale)
+            with torch.inference_mode(False):  # a tensor made in inference mode could not be used in training
+                on, off, scale = (torch.tensor(value, dtype=dtype, device=device) for value in values)
+            self._made[key] = (on, off, scale)
+        return self._made[key]
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the divergence of the posterior from this prior has a closed form."""
+        return self.slab == "gaussian"
+
+    def psi_now(self, blocks: Sequence[Block]) -> Tensor:
+        """Where alpha of each weight (not intercept) rests when the data say nothing: psi itself, unless learned."""
+        log_psi, log_not_psi = self._inclusion(blocks)[0][0]
+        return torch.sigmoid(log_psi - log_not_psi)
+
+    def parts(self, blocks: Sequence[Block]) -> tuple[list[Parts], Tensor | None]:
+        """What the passes take of each block and of this prior, and the price of a learned psi."""
+        mu = blocks[0].mu
+        if self._plain and blocks[0].pinned is None and blocks[-1].pinned is None:  # the usual case: numbers for all
+            numbers = self._numbers(mu.dtype, mu.device)
+            return [(b[0], b[1], b[2], *numbers) for b in blocks], None
+        logs, extra = self._inclusion(blocks)
+        log_s = self._log_sigma_beta(mu)
+        return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
+
+    def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
+        """Mean and variance of each block's weights, and the divergence, which costs nothing more in closed form."""
+        if not self.closed_form:
+            zero = blocks[0].mu.new_zeros(())
+            return [slab_moments(b.mu, b.rho, b.omega, zero, zero, zero)[:2] for b in blocks], None
+        parts, extra = self.parts(blocks)
+        found = [slab_moments(*part) for part in parts]
+        return [(mean, variance) for mean, variance, _ in found], _sum(extra, [kl for *_, kl in found])
+
+    def local_linear(
+        self, blocks: Sequence[Block], x: Tensor, seed: Tensor, first_row: int = 0
+    ) -> tuple[Tensor, Tensor] | None:
+        """A linear layer under local reparametrisation and its divergence in one go, where there is such a pass."""
+        if not self.closed_form:
+            return None
+        parts, extra = self.parts(blocks)
+        found = local_linear(x, parts, seed, first_row)
+        return None if found is None else (found[0], _sum(extra, [found[1]]))
+
+    def draw(
+        self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
+    ) -> tuple[list[Tensor], Tensor] | None:
+        """A relaxed or straight-through draw of each block, and the divergence in the same pass, where there is one."""
+        if not self.closed_form:
+            dense = all(block.omega is None for block in blocks)
+            return self._draw_mixture(blocks, seeds) if dense and kl == "sampled" else None
+        parts, extra = self.parts(blocks)
+        values, prices = draw_layer(parts, seeds, delta, hard, kl, [block.places for block in blocks])
+        return values, _sum(extra, prices)
+
+    def _draw_mixture(self, blocks: Sequence[Block], seeds: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """A draw of dense weights, and log q - log p there: from the wide Gaussian in one pass, then the bump."""
+        log_share, log_scale, log_height, curvature = self._wide()
+        mu = blocks[0].mu
+        unused, scale = mu.new_zeros(()), mu.new_full((), log_scale)
+        parts: list[Parts] = [(b.mu, b.rho, None, unused, unused, scale) for b in blocks]
+        values, prices = draw_layer(parts, seeds, 1.0, False, "sampled", [block.places for block in blocks])
+        bumps = [mixture_bump_at(value, log_height, curvature) + log_share * value.numel() for value in values]
+        return values, _sum(None, prices) - _sum(None, bumps)
+
+    def kl(self, blocks: Sequence[Block]) -> Tensor:
+        """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
+        logs, extra = self._inclusion(blocks)
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
+        for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
+            total = total + self._block_kl(block, log_psi, log_not_psi)
+        return total
+
+    def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
+        """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""
+        logs, extra = self._inclusion(blocks)
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
+        for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
+            assert one.eps is not None
+            slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
+            if one.gamma is None:
+                total = total + slab.sum()
+                continue
+            prior = one.gamma * log_psi + (1 - one.gamma) * log_not_psi
+            if block.pinned is not None:
+                prior = prior.masked_fill(block.pinned, 0.0)
+            total = total + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
+        return total
+
+    def log_slab(self, beta: Tensor) -> Tensor:
+        """Log density of the slab at `beta`, per weight."""
+        if isinstance(self.slab, ScaleMixture):
+            pi, (v1, v2) = self.slab.pi, self.slab.variances
+            first = math.log(pi) - 0.5 * math.log(2 * math.pi * v1) - beta * beta / (2 * v1)
+            second = math.log1p(-pi) - 0.5 * math.log(2 * math.pi * v2) - beta * beta / (2 * v2)
+            return torch.logaddexp(first, second)
+        log_s = self._log_sigma_beta(beta)
+        scaled = beta * torch.exp(-log_s)
+        return -0.5 * (scaled * scaled + math.log(2 * math.pi)) - log_s
+
+    def _block_kl(self, block: Block, log_psi: Tensor, log_not_psi: Tensor) -> Tensor:
+        log_s = self._log_sigma_beta(block.mu)
+        if self.closed_form and block.omega is not None:
+            return slab_kl(block.mu, block.rho, block.omega, log_psi, log_not_psi, log_s)
+        if self.closed_form:
+            return kl_normal(block.mu, log_softplus(block.rho), log_s).sum()
+        slab = self._slab_kl_by_quadrature(block)
+        if block.omega is None:
+            return slab.sum()
+        each = kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab
+        return each.sum()
+
+    def _slab_kl_by_quadrature(self, block: Block) -> Tensor:
+        """E log q - E log p over the slab: log p is its wide Gaussian, in closed form, plus a bump around zero."""
+        log_share, log_scale, log_height, curvature = self._wide()
+        bump = mixture_bump(block.mu, softplus(block.rho), log_height, curvature)
+        log_sigma = log_softplus(block.rho)
+        return kl_normal(block.mu, log_sigma, torch.full_like(log_sigma, log_scale)) - log_share - bump
+
+    def _wide(self) -> tuple[float, float, float, float]:
+        """The wide Gaussian of the mixture, as log share and log scale; and the bump, as log height and curvature."""
+        assert isinstance(self.slab, ScaleMixture)
+        (wide, narrow), shares = self.slab.variances, [self.slab.pi, 1 - self.slab.pi]
+        if wide < narrow:
+            wide, narrow, shares = narrow, wide, shares[::-1]
+        log_height = math.log(shares[1] / shares[0]) + 0.5 * math.log(wide / narrow)
+        return math.log(shares[0]), 0.5 * math.log(wide), log_height, 1 / narrow - 1 / wide
+
+    def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
+        """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""
+        mu = blocks[0].mu
+        extra = None
+        if isinstance(self.psi, Beta):
+            own = blocks if self.log_input_psi is None else blocks[1:]  # what this psi is the chance of
+            log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
+        else:
+            log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
+        logs = []
+        for position, block in enumerate(blocks):
+            on, off = log_psi, log_not_psi
+            if position == 0 and self.log_input_psi is not None and self.log_not_input_psi is not None:
+                on, off = self.log_input_psi.to(mu.dtype), self.log_not_input_psi.to(mu.dtype)
+            if block.pinned is not None:  # a decided indicator has prior probability one
+                on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
+            logs.append((on, off))
+        return logs, extra
+
+
+def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
+    total = terms[0] if extra is None else extra + terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q(psi) = Beta(a + sum alpha, b + sum (1 - alpha)), the best one given alpha.
+
+    It is held constant: at its optimum the bound has no slope in it, so alpha's gradient is unchanged.
+    """
+    with torch.no_grad():
+        on = off = torch.zeros((), dtype=torch.float64)  # on the CPU: not every device has float64
+        for block in blocks:
+            if block.omega is None:
+                continue
+            free = torch.ones_like(block.mu, dtype=torch.bool) if block.pinned is None else ~block.pinned
+            on = on + torch.sigmoid(block.omega[free]).cpu().sum(dtype=torch.float64)
+            off = off + torch.sigmoid(-block.omega[free]).cpu().sum(dtype=torch.float64)
+        a, b = on + beta.a, off + beta.b
+        total = torch.digamma(a + b)
+        price = kl_beta(a, b, torch.full_like(a, beta.a), torch.full_like(b, beta.b))
+        return (torch.digamma(a) - total).to(like), (torch.digamma(b) - total).to(like), price.to(like)
+
+
+def _digest(values: Tensor | None) -> str | None:
+    if values is None:
+        return None
+    return hashlib.sha256(values.detach().cpu().float().numpy().tobytes()).hexdigest()[:16]
+
+
+def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: int) -> Tensor | None:
+    if values is None:
+        return None
+    inputs = shape[1] * groups
+    if len(values) != inputs:
+        refuse("Prior", "input_psi", f"one number for each of the {inputs} inputs", f"{len(values)} numbers")
+    return _by_weight(torch.tensor(values, dtype=torch.float64), shape, groups)
+
+
+def _pins(prior: Prior, shape: tuple[int, ...], groups: int) -> Tensor | None:
+    """+1 where forced in, -1 where forced out, 0 where free; spread over the weight."""
+    if not prior.include and not prior.exclude:
+        return None
+    inputs = shape[1] * groups
+    pins = torch.zeros(inputs, dtype=torch.int8)
+    for name, positions, value in (("include", prior.include, 1), ("exclude", prior.exclude, -1)):
+        for position in positions:
+            if not 0 <= position < inputs:
+                refuse("Prior", name, f"positions of inputs, 0 to {inputs - 1}", position)
+            pins[position] = value
+    return _by_weight(pins, shape, groups)
+
+
+def _by_weight(per_input: Tensor, shape: tuple[int, ...], groups: int) -> Tensor:
+    """Spread one value per input over a weight of `shape` (outputs, inputs / groups, *kernel)."""
+    by_group = per_input.reshape(groups, 1, shape[1]).expand(groups, shape[0] // groups, shape[1])
+    flat = by_group.reshape(shape[0], shape[1], *(1 for _ in shape[2:]))
+    return flat.expand(shape).contiguous()

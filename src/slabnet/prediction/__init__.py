@@ -1,0 +1,1 @@
+"""Model-averaged predictions, their metrics, and how far to trust them."""

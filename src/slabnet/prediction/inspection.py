@@ -1,0 +1,144 @@
+"""What is inside a fitted network: sizes, densities, paths, and how far alpha has come."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.core.errors import one_line
+from slabnet.core.noise import keyed_generator
+from slabnet.model.drawing import drawing
+from slabnet.model.draws import exact
+from slabnet.prediction.trust import chosen_inputs
+from slabnet.selection.rules import slab_layers, threshold_model
+
+BINS = 10
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+@torch.no_grad()
+def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: int = 10) -> dict[str, Any]:
+    """Everything `slabnet inspect` shows, as plain numbers; `about` is what a model file keeps of the fit."""
+    chosen = threshold_model(net)  # an infeasible one is reported below
+    used = _used(net, draws)
+    layers = []
+    for name, layer in slab_layers(net).items():
+        numbers = chosen.layers[name]
+        layers.append(
+            {
+                "layer": name,
+                "shape": list(layer.weight.mu.shape),
+                "weights": numbers.weights,
+                "intercepts": numbers.intercepts,
+                "median_weights": numbers.median_weights,
+                "median_intercepts": numbers.median_intercepts,
+                "density_used": float(used[name].double().mean()),
+                "density_median": numbers.median,
+                "density_expected": numbers.expected,
+                "density_active": numbers.active,
+                "active_neurons": numbers.active_neurons,
+                "neurons": numbers.neurons,
+                "alpha_histogram": torch.histc(layer.alpha.detach().double(), BINS, 0.0, 1.0).long().tolist(),
+            }
+        )
+    total = chosen.total
+    count = sum(int(u.sum()) for u in used.values())
+    fitted, names = (about or {}).get("history"), (about or {}).get("input_names")
+    moving, resting = (_share(fitted, name) for name in ("alpha_moving", "alpha_at_prior"))
+    inputs = chosen_inputs(chosen)
+    if chosen.inputs is None or not isinstance(names, list) or len(names) != len(chosen.inputs):
+        names = None  # a file may keep anything beside a model
+    return {
+        "layers": layers,
+        "total": {
+            "weights": total.weights,
+            "intercepts": total.intercepts,
+            "median_weights": total.median_weights,
+            "median_intercepts": total.median_intercepts,
+            "density_used": count / total.weights,
+            "density_median": total.median,
+            "density_expected": total.expected,
+            "density_active": total.active,
+            "active_neurons": total.active_neurons,
+        },
+        "draws": draws,
+        "feasible": chosen.feasible,
+        "broken": chosen.broken,
+        "unreachable_outputs": list(chosen.unreachable),
+        "inputs": None if chosen.inputs is None else len(chosen.inputs),
+        "inputs_used": None if chosen.inputs is None else [names[i] if names else i for i in inputs],
+        "alpha_moving": moving,
+        "alpha_at_prior": resting,
+    }
+
+
+def _share(fitted: Any, name: str) -> float | None:
+    value = fitted.get(name) if isinstance(fitted, dict) else None
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= 1 else None
+
+
+def selection_text(found: dict[str, Any]) -> str:
+    """A selection's own file for a person."""
+    at = "" if found["threshold"] is None else f" at {one_line(found['threshold'])}"
+    layers = found["layers"]
+    lines = [f"{one_line(name)}: {counts['kept']} of {counts['weights']} weights" for name, counts in layers.items()]
+    kept, weights = (sum(counts[key] for counts in layers.values()) for key in ("kept", "weights"))
+    said = f"A selection, not a model: {one_line(found['rule'])}{at}, {kept} of {weights} weights."
+    return "\n".join([said, *lines])
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The same for a person."""
+    if "selection" in found:
+        return selection_text(found["selection"])
+    head = ("layer", "shape", "weights", "in median", "used", "median", "expected", "active", "alpha 0 to 1")
+    rows = [head]
+    for layer in [*found["layers"], {"layer": "all", "shape": [], **found["total"]}]:
+        shape = " x ".join(str(size) for size in layer["shape"])
+        active = "?" if layer["density_active"] is None else f"{layer['density_active']:.4f}"
+        shares = (f"{layer[f'density_{kind}']:.4f}" for kind in ("used", "median", "expected"))
+        bars = histogram(layer["alpha_histogram"]) if "alpha_histogram" in layer else ""
+        rows.append((layer["layer"], shape, str(layer["weights"]), str(layer["median_weights"]), *shares, active, bars))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += ["", f"used: in at least one of {found['draws']} draws. Intercepts are not counted as weights."]
+    return "\n".join([*lines, *_sentences(found)])
+
+
+def histogram(counts: list[int]) -> str:
+    """Counts as a row of bars, by their logarithm: most weights sit at one end."""
+    top = max(math.log1p(count) for count in counts) or 1.0
+    return "|" + "".join(BARS[math.ceil(math.log1p(count) / top * (len(BARS) - 1))] for count in counts) + "|"
+
+
+def _sentences(found: dict[str, Any]) -> list[str]:
+    lines = []
+    if found["feasible"] is None:
+        lines.append("Paths are not known: the network is not a chain of layers.")
+    elif not found["feasible"]:
+        lines.append(f"The median model is infeasible: every path from an input ends in {found['broken']}.")
+    else:
+        cut = found["unreachable_outputs"]
+        lines.append(
+            f"Outputs that no input reaches: {', '.join(map(str, cut))}." if cut else "Every output is reached."
+        )
+        used = found["inputs_used"]
+        named = ", ".join(one_line(str(i)) for i in used[:20]) + (", ..." if len(used) > 20 else "")
+        lines.append(f"Inputs in use: {len(used)} of {found['inputs']} ({named}).")
+    if found["alpha_moving"] is not None and found["alpha_at_prior"] is not None:
+        said = f"{found['alpha_moving']:.1%} of the inclusion probabilities were still moving at the end of training"
+        lines.append(f"{said}, {found['alpha_at_prior']:.1%} rested at the prior.")
+    return lines
+
+
+def _used(net: nn.Module, draws: int) -> dict[str, Tensor]:
+    used: dict[str, Tensor] = {}
+    for r in range(draws):
+        with drawing(net, exact, keyed_generator(0, "draw", r)) as scope:
+            for name, layer in slab_layers(net).items():
+                now = scope.used(layer)
+                used[name] = now | used.get(name, torch.zeros_like(now))
+    return used

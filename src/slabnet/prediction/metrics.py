@@ -1,0 +1,209 @@
+"""How good a prediction is. Each number is checked against scikit-learn or torchmetrics in the tests."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from slabnet.core.errors import check_choice, check_whole, refuse
+from slabnet.core.records import Prediction
+
+
+class Doubt(NamedTuple):
+    """Accuracy among the rows that were decided at a threshold, and how many those are."""
+
+    accuracy: float | None
+    decided: int
+
+
+class RiskCoverage(NamedTuple):
+    """Error rate among the most confident share of the rows, for every share; `area` is the mean of it."""
+
+    coverage: Tensor
+    risk: Tensor
+    area: float
+
+
+class Bin(NamedTuple):
+    """Rows whose confidence lies in (low, high]: how many, their mean confidence, and the share that is right."""
+
+    low: float
+    high: float
+    rows: int
+    confidence: float
+    accuracy: float
+
+
+class OutOfDomain(NamedTuple):
+    """How well uncertainty tells foreign rows from familiar ones."""
+
+    auroc: float
+    aupr: float
+
+
+class Interval(NamedTuple):
+    """Share of the observations inside an interval, and its mean width."""
+
+    coverage: float
+    width: float
+
+
+def accuracy(prediction: Prediction, y: Tensor) -> float:
+    """Share of rows whose most probable class is right."""
+    _check(prediction, y, "accuracy", ("categorical", "bernoulli"))
+    return float((prediction.labels.reshape(-1) == y.reshape(-1)).double().mean())
+
+
+def accuracy_with_doubt(prediction: Prediction, y: Tensor, threshold: float = 0.95) -> Doubt:
+    """Accuracy where the largest averaged probability exceeds `threshold`; None if nothing is decided (sec. 4)."""
+    _check(prediction, y, "accuracy_with_doubt", ("categorical", "bernoulli"))
+    decided = prediction.decided(threshold).reshape(-1)
+    right = (prediction.labels.reshape(-1) == y.reshape(-1))[decided]
+    return Doubt(float(right.double().mean()) if len(right) else None, int(decided.sum()))
+
+
+def negative_log_likelihood(prediction: Prediction, y: Tensor) -> float:
+    """Mean of -log of the averaged probability of what happened: the log of a mean, not the mean of logs.
+
+    For a Gaussian response the density is the mixture over the draws, so ask `predict` to keep them.
+    """
+    _check(prediction, y, "negative_log_likelihood", ("categorical", "bernoulli", "gaussian"))
+    tiny = torch.finfo(torch.float64).tiny
+    if prediction.kind == "categorical":
+        chosen = prediction.mean.gather(1, y.reshape(-1, 1).long()).double()
+        return float(-chosen.clamp_min(tiny).log().mean())
+    if prediction.kind == "bernoulli":
+        p, yes = prediction.mean.double(), y.reshape(prediction.mean.shape).bool()
+        return float(-torch.where(yes, p, 1 - p).clamp_min(tiny).log().sum(-1).mean())
+    centres, sds = _mixture(prediction, "negative_log_likelihood")
+    y = y.reshape(prediction.mean.shape).double()
+    logs = -0.5 * (((y - centres) / sds) ** 2 + math.log(2 * math.pi)) - sds.log()
+    return float(-(torch.logsumexp(logs.sum(-1), 0) - math.log(len(centres))).mean())
+
+
+def brier(prediction: Prediction, y: Tensor) -> float:
+    """Mean squared distance between the averaged probabilities and what happened, summed over the classes."""
+    _check(prediction, y, "brier", ("categorical",))
+    happened = torch.nn.functional.one_hot(y.reshape(-1).long(), prediction.mean.shape[1])
+    return float((prediction.mean.double() - happened).square().sum(-1).mean())
+
+
+def calibration_error(
+    prediction: Prediction, y: Tensor, bins: int = 15, kind: Literal["width", "mass"] = "width"
+) -> float:
+    """Expected calibration error: mean gap between confidence and accuracy over bins of equal width or equal mass."""
+    _check(prediction, y, "calibration_error", ("categorical",))
+    check_whole("calibration_error", "bins", bins, at_least=1)
+    check_choice("calibration_error", "kind", kind, ("width", "mass"))
+    sure = prediction.confidence.double()
+    right = (prediction.labels == y.reshape(-1)).double()
+    if kind == "width":
+        bin_of = (sure * bins).ceil().long().clamp(1, bins) - 1
+    else:
+        bin_of = (sure.argsort(stable=True).argsort(stable=True) * bins) // len(sure)
+    gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, sure - right)
+    return float(gaps.abs().sum() / len(sure))
+
+
+def reliability(prediction: Prediction, y: Tensor, bins: int = 15) -> list[Bin]:
+    """The reliability diagram: confidence and accuracy in bins of equal width, those of `calibration_error`.
+
+    Bins without rows are left out.
+
+    >>> from slabnet.model.networks import mlp
+    >>> from slabnet.prediction.predict import predict
+    >>> found = reliability(predict(mlp((2, 2)), torch.zeros(5, 2)), torch.zeros(5, dtype=torch.long), bins=2)
+    >>> sum(part.rows for part in found)
+    5
+    """
+    _check(prediction, y, "reliability", ("categorical",))
+    check_whole("reliability", "bins", bins, at_least=1)
+    sure = prediction.confidence.double()
+    right = (prediction.labels == y.reshape(-1)).double()
+    bin_of = (sure * bins).ceil().long().clamp(1, bins) - 1
+    found = []
+    for index in range(bins):
+        inside = bin_of == index
+        if bool(inside.any()):
+            means = float(sure[inside].mean()), float(right[inside].mean())
+            found.append(Bin(index / bins, (index + 1) / bins, int(inside.sum()), *means))
+    return found
+
+
+def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:
+    """Decide the k most confident rows, for every k: the share decided, and the share of those that is wrong."""
+    _check(prediction, y, "risk_coverage", ("categorical",))
+    order = prediction.confidence.argsort(descending=True, stable=True)
+    wrong = (prediction.labels != y.reshape(-1))[order].double()
+    count = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
+    risk = wrong.cumsum(0) / count
+    return RiskCoverage(count / len(wrong), risk, float(risk.mean()))
+
+
+def out_of_domain(
+    familiar: Prediction, foreign: Prediction, by: Literal["entropy", "mutual_information"] = "entropy"
+) -> OutOfDomain:
+    """Area under the ROC and precision-recall curves for telling foreign rows by entropy or mutual information."""
+    check_choice("out_of_domain", "by", by, ("entropy", "mutual_information"))
+    from sklearn.metrics import average_precision_score, roc_auc_score  # slow to import
+
+    scores = [p.entropy if by == "entropy" else p.epistemic for p in (familiar, foreign)]
+    values = torch.cat(scores).numpy()
+    truth = [0] * len(scores[0]) + [1] * len(scores[1])
+    return OutOfDomain(float(roc_auc_score(truth, values)), float(average_precision_score(truth, values)))
+
+
+def rmse(prediction: Prediction, y: Tensor) -> float:
+    """Root of the mean squared error of the averaged response."""
+    _check(prediction, y, "rmse", ("gaussian",))
+    return float((prediction.mean - y.reshape(prediction.mean.shape)).double().square().mean().sqrt())
+
+
+def interval_coverage(prediction: Prediction, y: Tensor, level: float = 0.95) -> Interval:
+    """How often predictive intervals hold what was observed, and how wide they are."""
+    _check(prediction, y, "interval_coverage", ("gaussian",))
+    low, high = prediction.predictive_interval(level)
+    y = y.reshape(low.shape)
+    return Interval(float(((y >= low) & (y <= high)).double().mean()), float((high - low).double().mean()))
+
+
+def crps(prediction: Prediction, y: Tensor) -> float:
+    """Continuous ranked probability score of the mixture over draws, E|Y - y| - E|Y - Y'| / 2 in closed form.
+
+    Ask `predict` to keep the draws. Memory is rows x draws^2 in blocks of rows.
+    """
+    _check(prediction, y, "crps", ("gaussian",))
+    centres, sds = _mixture(prediction, "crps")
+    y = y.reshape(prediction.mean.shape).double()
+    to_y = _mean_absolute(y - centres, sds).mean(0)
+    spread = torch.zeros_like(to_y)
+    for centre, sd in zip(centres, sds, strict=True):
+        spread += _mean_absolute(centre - centres, (sds**2 + sd**2).sqrt()).mean(0) / len(centres)
+    return float((to_y - spread / 2).mean())
+
+
+def _mean_absolute(shift: Tensor, sd: Tensor) -> Tensor:
+    """E|shift + sd Z| for a standard normal Z."""
+    z = shift / sd
+    density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    value: Tensor = shift * (2 * torch.special.ndtr(z) - 1) + 2 * sd * density
+    return value
+
+
+def _mixture(prediction: Prediction, where: str) -> tuple[Tensor, Tensor]:
+    if prediction.samples is None or prediction.noise is None:
+        refuse(where, "prediction", "made with keep_draws=True", "one without its draws")
+    sds = prediction.noise.double().sqrt()[:, None, :]
+    return prediction.samples.double().expand(len(sds), *prediction.samples.shape[1:]), sds
+
+
+def _check(prediction: Prediction, y: Tensor, where: str, kinds: tuple[str, ...]) -> None:
+    if not isinstance(y, Tensor):
+        refuse(where, "y", "a tensor", type(y).__name__)
+    if prediction.kind not in kinds:
+        refuse(where, "prediction", f"of a {' or '.join(kinds)} response", prediction.kind)
+    if len(prediction.mean) != len(y):
+        refuse(where, "y", f"as long as the prediction, {len(prediction.mean)} rows", f"{len(y)} rows")

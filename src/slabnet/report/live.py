@@ -1,0 +1,190 @@
+"""The network that is left, packed so that the page can run it: sparse weights as text, a control for each input."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slabnet.data.tabular import MISSING
+from slabnet.maths.divergences import softplus
+from slabnet.model.attach import likelihood_of
+from slabnet.model.layers import Linear
+from slabnet.model.likelihoods import Gaussian
+from slabnet.model.networks import Network
+from slabnet.report.measure import DOUBT, DRAWS, Measured
+from slabnet.report.subject import Subject
+
+MOST_WEIGHTS = 50_000
+MOST_CONTROLS = 300
+PICKED = 20  # test images to pick from
+INK = 0.1  # a pixel above this is part of the drawing
+
+
+def why_absent(measured: Measured) -> str | None:
+    """Why the network does not run in the page; None if it does."""
+    net, chosen = measured.net, measured.chosen
+    if not measured.layers:
+        return f"The weights of a {measured.subject.method} network have no posterior to draw from."
+    if not isinstance(net, Network) or net.method.wrapper is not None:
+        return "Only networks whose single weights are drawn can be run in the page."
+    if not all(isinstance(layer, Linear) for layer in measured.layers.values()):
+        return "Networks with convolutions are not run in the page."
+    if likelihood_of(net).name == "bernoulli" and net.outputs > 1:
+        return "Networks with several yes-or-no outputs are not run in the page."
+    if chosen is not None and chosen.feasible is False:
+        return f"No input can reach an output in the chosen model: every path ends in {chosen.broken}."
+    count = sum(int(mask.sum()) for mask in _masks(measured).values())
+    if count > MOST_WEIGHTS:
+        return f"{count} weights are left, and a page carries at most {MOST_WEIGHTS}: a smaller model could run here."
+    used = len(measured.subject.inputs) if chosen is None or chosen.inputs is None else int(chosen.inputs.sum())
+    if measured.subject.image_shape is None and used > MOST_CONTROLS:
+        return f"{used} inputs are in use, and a page has controls for at most {MOST_CONTROLS}."
+    return None
+
+
+@torch.no_grad()
+def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
+    """What the page's script needs; `rows`: whether raw test images may travel in it."""
+    net, subject = measured.net, measured.subject
+    assert isinstance(net, Network)
+    layers = []
+    for name, layer in measured.layers.items():
+        packed = []
+        for index, block in enumerate(layer.blocks()):
+            inside = _inside(measured, name, index, block.mu).flatten()
+            places = inside.nonzero().flatten()
+            alpha = torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
+            values = [part.flatten()[places] for part in (block.mu, softplus(block.rho), alpha)]
+            packed.append({"at": typed_array(places, "<u4")} | _named(values))
+        layers.append({"inputs": layer.weight.mu.shape[1], "outputs": layer.weight.mu.shape[0], "blocks": packed})
+    likelihood = likelihood_of(net)
+    found: dict[str, Any] = {
+        "layers": layers,
+        "activation": net.spec["activation"],
+        "likelihood": likelihood.name,
+        "classes": subject.classes(2 if likelihood.name == "bernoulli" else net.outputs),
+        "draws": DRAWS,
+        "seed": measured.seed,
+        "threshold": DOUBT,
+        "structure": measured.selects and subject.selection is None,
+    }
+    if isinstance(likelihood, Gaussian):
+        learned = likelihood.phi == "learned"
+        spread = softplus(likelihood.rho_phi) if learned else torch.zeros_like(likelihood.log_phi)
+        found["noise"] = {"log": likelihood.log_phi.tolist(), "sd": spread.tolist()}
+        scale = subject.scale_y
+        found["response"] = {
+            "name": subject.target or "response",
+            "centre": 0.0 if scale is None else float(scale.centre.reshape(-1)[0]),
+            "scale": 1.0 if scale is None else float(scale.scale.reshape(-1)[0]),
+        }
+    if subject.image_shape is not None:
+        return found | {"kind": "image", "shape": list(subject.image_shape)} | _images(measured, rows)
+    return found | {"kind": "table", "controls": _controls(measured, rows)}
+
+
+def _masks(measured: Measured) -> dict[str, Tensor]:
+    return {name: _inside(measured, name, 0, layer.blocks()[0].mu) for name, layer in measured.layers.items()}
+
+
+def _inside(measured: Measured, name: str, index: int, mu: Tensor) -> Tensor:
+    chosen = measured.chosen
+    return torch.ones_like(mu, dtype=torch.bool) if chosen is None else chosen.masks[name][index].cpu()
+
+
+def _named(values: list[Tensor]) -> dict[str, str]:
+    return {name: typed_array(value, "<f4") for name, value in zip(("mu", "sigma", "alpha"), values, strict=True)}
+
+
+def typed_array(values: Tensor | NDArray[Any], kind: str) -> str:
+    """Numbers as the base64 text of a typed array."""
+    plain = values.cpu().numpy() if isinstance(values, Tensor) else values
+    return base64.b64encode(np.ascontiguousarray(plain, dtype=kind).tobytes()).decode()
+
+
+def _images(measured: Measured, rows: bool) -> dict[str, Any]:
+    """How large drawings are in these images and where their mass lies, and some test images to pick from."""
+    subject = measured.subject
+    assert subject.image_shape is not None
+    if subject.test is None:
+        middle = [side / 2 for side in subject.image_shape]
+        return {"box": max(subject.image_shape), "centre": middle, "images": []}
+    x, y = subject.test
+    few = x[:500].reshape(-1, *subject.image_shape).double()
+    mass = few.sum((1, 2)).clamp_min(1e-9)
+    centre = []
+    for side, along in zip(subject.image_shape, (few.sum(2), few.sum(1)), strict=True):
+        at = (along * (torch.arange(side) + 0.5)).sum(1) / mass
+        centre.append(round(float(at.median()), 3))
+    some = few > INK
+    sides = torch.maximum(some.any(2).sum(1), some.any(1).sum(1)).double()
+    images = []
+    if rows:
+        images = [{"pixels": typed_array(x[i], "<f4"), "truth": int(y[i])} for i in range(min(PICKED, len(x)))]
+    box = round(float(sides.median())) or max(subject.image_shape)
+    return {"box": box, "centre": centre, "images": images}
+
+
+def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:
+    """One for each column in use: its range or levels, where it starts, and how it was standardised.
+
+    Without rows the range is two standard deviations around the mean, so that no observed value travels.
+    """
+    subject, chosen = measured.subject, measured.chosen
+    names = subject.inputs
+    used = list(range(len(names)))
+    if chosen is not None and chosen.inputs is not None:
+        used = chosen.inputs.nonzero().flatten().tolist()
+    table = None if subject.test is None else subject.test[0].double().numpy()
+    belongs = {
+        first + k: (name, levels, first) for name, levels, first in subject.categories for k in range(len(levels))
+    }
+    found: dict[int, dict[str, Any]] = {}
+    for i in used:
+        if i in belongs:
+            name, levels, first = belongs[i]
+            found[first] = _choice(subject, name, levels, first)
+        else:
+            found[i] = _range(subject, i, None if table is None else table[:, i], rows)
+    return list(found.values())
+
+
+def _scale_of(subject: Subject, i: int) -> tuple[float, float]:
+    """Mean and standard deviation by which an input was standardised."""
+    if subject.scale_x is None:
+        return 0.0, 1.0
+    return float(subject.scale_x.centre[i]), float(subject.scale_x.scale[i])
+
+
+def _choice(subject: Subject, name: str, levels: Sequence[str], first: int) -> dict[str, Any]:
+    """A column of levels, starting with the most frequent one of the fitted rows."""
+    scales = [_scale_of(subject, first + k) for k in range(len(levels))]
+    start = max(range(len(levels)), key=lambda k: scales[k][0])  # the mean of an indicator is how often it is one
+    parts = {"centres": [centre for centre, _ in scales], "scales": [scale for _, scale in scales]}
+    return {"index": first, "name": name, "options": list(levels), "start": start, "binary": False} | parts
+
+
+def _range(subject: Subject, i: int, column: NDArray[Any] | None, rows: bool) -> dict[str, Any]:
+    """An input of numbers; one of zeros and ones is a box to tick."""
+    centre, scale = _scale_of(subject, i)
+    low, start, high = centre - 2 * scale, centre, centre + 2 * scale
+    name, binary = subject.inputs[i], False
+    if column is None:
+        binary = bool(subject.categories) and name.endswith(f" {MISSING}")
+    else:
+        plain = column * scale + centre
+        binary = bool(np.isin(np.round(plain, 9), (0.0, 1.0)).all())
+        if rows and not binary:
+            low, start, high = (float(v) for v in np.quantile(plain, (0.01, 0.5, 0.99)))
+    if binary:
+        low, start, high = 0.0, 0.0, 1.0
+    if not high > low:
+        low, high = low - scale, high + scale
+    parts = {"low": low, "high": high, "start": start, "centre": centre, "scale": scale}
+    return {"index": i, "name": name, "binary": binary} | {k: float(f"{v:.6g}") for k, v in parts.items()}

@@ -1,0 +1,1 @@
+"""From a network and data to a trained network: `sn.fit` and what it keeps."""

@@ -1,0 +1,238 @@
+"""Training on what is alive: neurons that carry nothing are taken out of the computation, not out of the model.
+
+From the outputs backwards, a neuron is dead if the expected weights it sends to living neurons, squared and added up,
+stay under `EPSILON`, none of them is in the median model, and the data have spoken against them: their alphas are on
+average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight
+would add their variances: noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its
+mean square times the expected squared weights to living neurons stays under `EPSILON`, even with those weights at the
+prior, and the data have spoken for none of them.
+
+Dead parts get the values that the bound wants once they are dead, in the full network: what goes into a dead neuron
+or comes from an unread input returns to the prior, where its divergence is zero; what a dead neuron sends to living
+ones is out (alpha = 0, divergence -log(1 - psi) each), or it would disturb them. The rest is copied into a small
+network, trained there, and copied back after each epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.config.settings import Beta, TrainConfig
+from slabnet.core.records import Cut
+from slabnet.model.drawing import Draw
+from slabnet.model.elbo import elbo, kl
+from slabnet.model.layers import Linear
+from slabnet.model.likelihoods import Likelihood
+from slabnet.model.paths import chain_of, flat_parts
+from slabnet.model.posteriors import Posterior
+from slabnet.training.optimiser import FusedAdam, make_optimiser
+
+EPSILON = 1e-2  # squared signal to all living neurons together, below which a neuron carries nothing
+SPOKEN_FOR = 0.05  # how far above psi the data must have raised alpha to have spoken for a weight
+SPOKEN_AGAINST = 0.5  # share of psi under which the data have pressed the alphas of what a dead neuron sends
+FEWEST = 50_000  # weights from which on cutting is worth its while
+OUT = -30.0  # omega of a weight that is out: alpha = 1e-13
+ROWS = 1000  # rows on which the change of the log-likelihood is estimated
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Which inputs, and which units of each layer, are left."""
+
+    inputs: Tensor
+    units: tuple[Tensor, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(int(mask.sum()) for mask in (self.inputs, *self.units))
+
+    def of(self, index: int) -> tuple[Tensor, Tensor]:
+        """Masks of the units and of the inputs of layer `index`."""
+        return self.units[index], self.inputs if index == 0 else self.units[index - 1]
+
+
+class Cutter:
+    """Keeps the full network and its optimiser, and trains a small one in their place."""
+
+    def __init__(
+        self, net: nn.Module, likelihood: Likelihood, optimiser: FusedAdam, config: TrainConfig, power: Tensor | None
+    ) -> None:
+        self.net, self.likelihood, self.optimiser, self.config = net, likelihood, optimiser, config
+        self.power = power  # mean square of each input; None where the rows are not all at hand
+        self.chain = [layer for _, layer in chain_of(net) or [] if isinstance(layer, Linear)]
+        self.alive: Alive | None = None
+        self.small: nn.Module = net
+        self.small_optimiser = optimiser
+        self.kl_outside = 0.0
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The inputs that the small network reads."""
+        return x if self.alive is None else x.flatten(1)[:, self._columns]
+
+    @torch.no_grad()
+    def cut(self, x: Tensor, y: Tensor, n: int, draw: Draw, epoch: int) -> Cut | None:
+        """Take out what has died since the last time; None where nothing has."""
+        alive = find_alive(self.chain, self.power)
+        if self.alive is not None and alive.counts == self.alive.counts:
+            return None
+        if all(bool(mask.all()) for mask in (alive.inputs, *alive.units)):
+            return None
+        self.optimiser.settle()
+        before = self._terms(x, y, n, draw, epoch)
+        for index, layer in enumerate(self.chain):
+            _settle(layer, *alive.of(index), index == 0, self.optimiser)
+        after = self._terms(x, y, n, draw, epoch)
+        self.alive = alive
+        self._build()
+        changes = [a - b for a, b in zip(after, before, strict=True)]
+        return Cut(epoch, alive.counts, log_likelihood=changes[0], kl=changes[1])
+
+    def _terms(self, x: Tensor, y: Tensor, n: int, draw: Draw, epoch: int) -> tuple[float, float]:
+        """Both terms of the bound with the same noise before and after, the first from some rows."""
+        terms = elbo(self.net, self.likelihood, x[:ROWS], y[:ROWS], n=n, draw=draw, seed=epoch)
+        return float(terms.log_likelihood), float(kl(self.net))
+
+    def _build(self) -> None:
+        """The small network: the same chain, its layers without what is dead."""
+        assert self.alive is not None
+        self._columns = self.alive.inputs.nonzero()[:, 0]
+        made: list[nn.Module] = []
+        index = 0
+        for part in flat_parts(self.net) or []:
+            if isinstance(part, Linear):
+                made.append(_smaller(part, *self.alive.of(index)))
+                index += 1
+            else:
+                made.append(part)
+        self.small = nn.Sequential(*made).train(self.net.training)
+        self.small_optimiser = make_optimiser(self.small, self.likelihood, self.config, omega=True)
+        for mine, theirs in zip(self.small_optimiser.param_groups, self.optimiser.param_groups, strict=True):
+            mine["lr"] = theirs["lr"]
+        for own, other, select in self._pairs():
+            state = self.optimiser.state[other]
+            if state:
+                self.small_optimiser.state[own] = {
+                    key: value.clone() if key == "step" else value[select].clone() for key, value in state.items()
+                }
+        for parameter in self.likelihood.parameters():
+            self.small_optimiser.state[parameter] = self.optimiser.state[parameter]
+        self.kl_outside = float(kl(self.net)) - float(kl(self.small))
+
+    def go_on(self, alive: Alive, kl_outside: float) -> None:
+        """Take up the work of an earlier run, from the full network as it was then."""
+        self.alive = alive
+        self._build()
+        self.kl_outside = kl_outside  # to the last bit
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Copy parameters and the optimiser's state from the small network into the full one."""
+        if self.alive is None:
+            return
+        self.small_optimiser.settle()
+        for own, other, select in self._pairs():
+            other[select] = own.data
+            for key, value in self.small_optimiser.state[own].items():
+                full = self.optimiser.state[other]
+                if key == "step":
+                    full[key].copy_(value)
+                else:
+                    full[key][select] = value
+
+    def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter, Any]]:
+        """(parameter of the small network, parameter of the full one, where the first lies in the second)."""
+        assert self.alive is not None
+        small = [part for part in self.small if isinstance(part, Linear)]  # type: ignore[attr-defined]
+        pairs = []
+        for index, (own, layer) in enumerate(zip(small, self.chain, strict=True)):
+            units, inputs = (mask.nonzero()[:, 0] for mask in self.alive.of(index))
+            places: list[tuple[Posterior, Posterior, Any]] = [(own.weight, layer.weight, (units[:, None], inputs))]
+            if own.bias is not None and layer.bias is not None:
+                places.append((own.bias, layer.bias, (units,)))
+            for mine, theirs, select in places:
+                pairs += [(getattr(mine, k), getattr(theirs, k), select) for k in ("mu", "rho", "omega")]
+        return pairs
+
+
+def can_cut(net: nn.Module) -> bool:
+    """Whether `net` is a large chain of linear layers with indicators, and nothing in the prior ties the weights."""
+    chain = chain_of(net)
+    if chain is None or not all(isinstance(layer, Linear) for _, layer in chain):
+        return False
+    if sum(layer.weight.mu.numel() for _, layer in chain) < FEWEST:
+        return False
+    return all(
+        layer.weight.omega is not None
+        and layer.prior.closed_form
+        and not isinstance(layer.prior.psi, Beta)
+        and layer.prior.log_sigma_beta is None
+        for _, layer in chain
+    )
+
+
+@torch.no_grad()
+def find_alive(chain: list[Any], power: Tensor | None) -> Alive:
+    """From the outputs backwards: who sends something to somebody who is alive."""
+    last = chain[-1].weight.mu
+    units = [torch.ones(len(last), dtype=torch.bool, device=last.device)]
+    for layer in reversed(chain[1:]):
+        alpha, mu = layer.alpha[units[-1]], layer.weight.mu[units[-1]]
+        psi = layer.prior.psi_now(layer.blocks())
+        signal = ((alpha * mu) ** 2).sum(0) > EPSILON
+        units.append(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi))
+    first, living = chain[0], units[-1]
+    inputs = torch.ones(first.weight.mu.shape[1], dtype=torch.bool, device=last.device)
+    if power is not None:
+        alpha, psi = first.alpha[living], first.prior.psi_now(first.blocks()).expand_as(first.weight.mu)[living]
+        squared = alpha * (first.weight.mu**2 + first.weight.sigma**2)[living]
+        read = torch.maximum(squared, psi * first.prior.sigma_beta**2).sum(0)
+        inputs = (power * read > EPSILON) | (alpha > psi + SPOKEN_FOR).any(0)
+        if first.prior.pinned is not None:
+            inputs = inputs | (first.prior.pinned != 0).any(0)
+    return Alive(inputs, tuple(reversed(units)))
+
+
+def _settle(layer: Linear, units: Tensor, inputs: Tensor, first: bool, optimiser: FusedAdam) -> None:
+    """Give what is dead the values the bound then wants, and the optimiser no memory of it."""
+    to_living = units[:, None] & ~inputs[None, :]
+    to_dead = (~units)[:, None].expand_as(to_living)
+    resting = to_dead | to_living if first else to_dead
+    psi = layer.prior.psi_now(layer.blocks())
+    _rest(layer, layer.weight, resting, optimiser, psi)
+    if not first:
+        _rest(layer, layer.weight, to_living, optimiser, None)
+    if layer.bias is not None:
+        _rest(layer, layer.bias, ~units, optimiser, torch.as_tensor(layer.prior.psi))
+
+
+def _rest(layer: Linear, block: Posterior, where: Tensor, optimiser: FusedAdam, psi: Tensor | None) -> None:
+    """The prior itself where `where`, with alpha = 0 instead of psi if that is None."""
+    assert block.omega is not None
+    s = layer.prior.sigma_beta
+    omega = torch.tensor(OUT) if psi is None else torch.logit(psi.double())
+    block.mu[where] = 0.0
+    block.rho[where] = s + math.log(-math.expm1(-s))  # softplus of it is s
+    block.omega.copy_(torch.where(where, omega.to(block.omega), block.omega))
+    for parameter in (block.mu, block.rho, block.omega):
+        for key, value in optimiser.state[parameter].items():
+            if key != "step":
+                value[where] = 0.0
+
+
+def _smaller(layer: Linear, units: Tensor, inputs: Tensor) -> Linear:
+    """A linear layer of the living units and inputs only, with their parameters and their prior."""
+    made = Linear(
+        int(inputs.sum()), int(units.sum()), bias=layer.bias is not None, prior=layer.prior.part(units, inputs)
+    ).to(layer.weight.mu)
+    for own, other in ((made.weight, layer.weight), (made.bias, layer.bias)):
+        if own is None or other is None:
+            continue
+        for key in ("mu", "rho", "omega"):
+            full = getattr(other, key)
+            getattr(own, key).data.copy_(full[units][:, inputs] if full.ndim == 2 else full[units])
+    return made

@@ -1,0 +1,119 @@
+"""Algorithm 1: doubly stochastic variational inference, and post-training, which is the same with gamma fixed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from slabnet.config.settings import TrainConfig
+from slabnet.core.errors import check_choice, refuse
+from slabnet.core.noise import Seed
+from slabnet.core.records import History, Selection
+from slabnet.kernels.native import chosen, passes
+from slabnet.model.likelihoods import Likelihood
+from slabnet.training.batches import Data
+from slabnet.training.checkpoints import Checkpoints, Keeper
+from slabnet.training.loop import OnEpoch, Run
+from slabnet.training.progress import Show, Watch
+from slabnet.training.state import describe_run, restore
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+def fit(
+    net: nn.Module,
+    train: Data,
+    config: TrainConfig | None = None,
+    *,
+    n: int | None = None,
+    likelihood: Likelihood | str | None = None,
+    validation: tuple[Any, Any] | None = None,
+    fixed: Selection | Literal["alpha"] | None = None,
+    seed: Seed | None = None,
+    progress: Show = "auto",
+    on_epoch: OnEpoch | None = None,
+    checkpoint: Checkpoints | str | Path | None = None,
+    resume: bool = False,
+) -> History:
+    """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
+
+    train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
+    likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
+    validation: (x, y) kept aside for early stopping (see `TrainConfig.patience`).
+    fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
+        probability and goes on drawing gamma; only means and spreads move.
+    seed: overrides `config.seed`; a number or a generator.
+    progress: "auto" (a bar in a terminal), "bar", "lines" or "off".
+    checkpoint: a folder in which to keep the run while it goes on (at each epoch, and every five minutes), or
+        `Checkpoints(...)`. Ctrl-C and SIGTERM then finish the step and keep it before they raise `Interrupted`.
+        Processes that `torchrun` started train together: each computes its share of every batch, the first one writes.
+    resume: go on from the folder's latest checkpoint, as if the run had never stopped; from the start if there is
+        none. A checkpoint of another configuration or of other data is refused.
+
+    >>> from slabnet.model.networks import mlp
+    >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
+    >>> history = fit(mlp((2, 2)), (x, (x[:, 0] > 0).long()), TrainConfig(epochs=3, batch_size=20))
+    >>> len(history), history[-1].kl > 0
+    (3, True)
+    """
+    config = config or TrainConfig()
+    if not isinstance(net, nn.Module):
+        refuse("fit", "net", "a network", type(net).__name__)
+    if not isinstance(config, TrainConfig):
+        refuse("fit", "config", "a TrainConfig", type(config).__name__)
+    check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
+    if resume and checkpoint is None:
+        refuse("fit", "resume", "used with a checkpoint folder", resume)
+    started = Run(net, train, config, n, likelihood, validation, fixed, seed)
+    group = started.group
+    label = "post-train" if fixed or hasattr(net, "put_back") else "fit"  # a compact network was fitted before
+    watch = Watch(progress if group.leads else "off", started.epochs, started.data.n, label)
+    with (
+        watch,
+        _own_dropout(started.drops, started.seed),
+        _few_objects(),
+        passes("compiled" if config.compile else chosen()),
+    ):
+        if checkpoint is None:
+            return started.run(watch, on_epoch, None)
+        settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
+        keeper = Keeper(settings, describe_run(started, fixed), TrainConfig().model_dump(mode="json"))
+        if group.leads:
+            keeper.clean()
+        if not resume and group.leads:
+            keeper.start_afresh()
+        elif resume and (found := group.share(keeper.latest() if group.leads else None)) is not None:
+            restore(started, *found)
+        with keeper.listening():
+            return started.run(watch, on_epoch, keeper)
+
+
+@contextmanager
+def _own_dropout(drops: bool, seed: int) -> Iterator[None]:
+    """torch's Dropout draws from the global generator: lend it a seeded one, and put the old state back.
+
+    There is one for all threads, so that such fits wait for each other.
+    """
+    if not drops:
+        yield
+        return
+    with _ONE_AT_A_TIME, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _few_objects() -> Iterator[None]:
+    """Keep the garbage collector from walking through everything that was there before training, again and again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,347 @@
+"""A table from the command line: fit, predict, what is said, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import slabnet as sn
+from slabnet.cli.app import run as run_cli
+from slabnet.cli.table_predictions import predict_table
+from slabnet.cli.tables import TableJob, fit_table, rmse_interval, table_finished, wilson
+from slabnet.config.settings import Recipe
+from slabnet.data.reading import read_all
+from slabnet.data.tabular import Preprocessing
+from slabnet.estimators import load_estimator
+from slabnet.store import read_header
+
+
+def slabnet(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command line in this process: its exit code, and what it printed."""
+    out, errors, before, where = io.StringIO(), io.StringIO(), sys.argv, Path.cwd()
+    sys.argv = ["slabnet", *words]
+    os.chdir(cwd)
+    try:
+        with redirect_stdout(out), redirect_stderr(errors), pytest.raises(SystemExit) as left:
+            run_cli()
+    finally:
+        sys.argv = before
+        os.chdir(where)
+    return subprocess.CompletedProcess(words, int(left.value.code or 0), out.getvalue(), errors.getvalue())
+
+
+def houses(path: Path, n: int = 240, seed: int = 0) -> Path:
+    """price depends on size and on the quarter, not on the age; some sizes are missing."""
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "age", "quarter", "price"])
+        for i in range(n):
+            size, age, quarter = rng.uniform(50, 150), rng.uniform(0, 90), ["=north", "south", "east"][i % 3]
+            price = 1000 * size + 40_000 * (quarter == "south") + 5_000 * rng.normal()
+            writer.writerow(["" if i % 20 == 7 else f"{size:.2f}", f"{age:.1f}", quarter, f"{price:.0f}"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("houses")
+    houses(folder / "houses.csv")
+    words = ["fit", "houses.csv", "--target", "price", "--out", "m.slab", "--hidden", "8", "--epochs", "150"]
+    run = slabnet(*words, cwd=folder)
+    assert run.returncode == 0, run.stderr
+    return folder, run.stdout
+
+
+def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
+    said = regression[1]
+    for words in (
+        "Task: regression, guessed from price",
+        "Fitted 192 rows and 6 inputs with lbbnn.",
+        "RMSE on 48 rows kept aside",
+        "always saying the mean",
+        "95% intervals held",
+        "The median model keeps",
+        "Missing values filled in: size 12.",
+        "* size ",
+        "* quarter=south",
+        "Predict with: slabnet predict m.slab",
+    ):
+        assert words in said
+    assert "* age" not in said
+
+
+def test_new_rows_are_prepared_as_the_old_ones(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    (folder / "new.csv").write_text("quarter,size,extra\nsouth,100,1\nwest,100,1\n=north,,1\n")
+    run = slabnet("predict", "m.slab", "new.csv", "--out", "p.csv", "--json", cwd=folder)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["rows"] == 3
+    notes = " ".join(found["notes"])
+    assert "not there, taken as missing: age" in notes
+    assert "does not know, ignored: extra" in notes
+    assert "quarter: 1 rows with levels not seen in training (west)" in notes
+    with (folder / "p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[0]["prediction"]) == pytest.approx(140_000, rel=0.1)
+    for row in rows:
+        assert float(row["low"]) < float(row["prediction"]) < float(row["high"])
+        parts = float(row["aleatoric"]) ** 2 + float(row["epistemic"]) ** 2
+        assert float(row["std"]) ** 2 == pytest.approx(parts, rel=1e-3)
+    model = sn.load_estimator(folder / "m.slab")
+    x = np.array([[100.0, 0.0, 45.0, 0.0, 0.0, 1.0]])
+    assert isinstance(model, sn.SlabRegressor)
+    assert model.predict(x)[0] == pytest.approx(float(rows[0]["prediction"]), rel=0.02)
+
+
+def test_chunks_make_no_difference_and_parquet_neither(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    found = []
+    for rows, name in ((1000, "a.csv"), (7, "b.csv")):
+        found.append(predict_table(folder / "m.slab", folder / "houses.csv", folder / name, 20, 0, rows=rows))
+    assert (folder / "a.csv").read_text() == (folder / "b.csv").read_text()
+    with (folder / "houses.csv").open(encoding="utf-8-sig") as file:
+        table = list(csv.DictReader(file))
+    columns = {name: [float(r[name]) if r[name] else None for r in table] for name in ("size", "age", "price")}
+    pq.write_table(pa.table(columns | {"quarter": [r["quarter"] for r in table]}), folder / "h.parquet")
+    found.append(predict_table(folder / "m.slab", folder / "h.parquet", folder / "c.csv", 20, 0))
+    assert (folder / "a.csv").read_text() == (folder / "c.csv").read_text()
+    assert found[0]["rmse"] == pytest.approx(found[1]["rmse"]) == pytest.approx(found[2]["rmse"])
+    assert found[0]["known"] == 240
+    assert found[0]["notes"] == found[1]["notes"]
+    assert 0.9 < found[0]["coverage"] <= 1
+
+
+def test_a_prediction_that_fails_leaves_what_was_there(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    (folder / "bad.csv").write_text("size,age,quarter\n" + "100,3,south\n" * 50 + "100,old,south\n")
+    (folder / "kept.csv").write_text("what was there")
+    before = sorted(p.name for p in folder.iterdir())
+    run = slabnet("predict", "m.slab", "bad.csv", "--out", "kept.csv", cwd=folder)
+    assert run.returncode == 2
+    assert run.stderr == "predict: column age must be numbers, got 'old' in row 51\n"
+    assert (folder / "kept.csv").read_text() == "what was there"
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def test_memory_does_not_grow_with_the_file(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    peaks = []
+    for rows in (2000, 20_000):
+        (folder / "big.csv").write_text("size,age,quarter\n" + "100.25,3.125,south\n" * rows)
+        tracemalloc.start()
+        predict_table(folder / "m.slab", folder / "big.csv", folder / "big-out.csv", 2, 0, rows=1000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0], peaks
+
+
+def test_labels_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
+    rows = [f"{i % 7},{'=cmd()' if i % 7 > 3 else '-1'}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label", *rows]) + "\n")
+    job = TableJob(
+        tmp_path / "t.csv", "label", Recipe(network={"hidden": ()}, train={"epochs": 40, "lr": 0.2}), test_size=0.0
+    )
+    said = fit_table(job, tmp_path / "m.slab").lines
+    assert any("No rows were kept aside" in line for line in said)
+    found = predict_table(tmp_path / "m.slab", tmp_path / "t.csv", tmp_path / "p.csv")
+    assert found["accuracy"] == 1
+    with (tmp_path / "p.csv").open() as file:
+        answers = list(csv.DictReader(file))
+    assert {row["prediction"] for row in answers} == {"'=cmd()", "-1"}
+    for row in answers:
+        assert float(row["P(=cmd())"]) + float(row["P(-1)"]) == pytest.approx(1, abs=1e-4)
+        assert float(row["entropy"]) >= float(row["epistemic"]) >= 0
+
+
+def test_a_fit_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    houses(tmp_path / "h.csv", 120)
+    words = ["fit", "h.csv", "--target", "price", "--hidden", "8", "--epochs", "150", "--out"]
+    assert slabnet(*words, "whole.slab", cwd=tmp_path).returncode == 0
+    run = subprocess.Popen([sys.executable, "-m", "slabnet", *words, "m.slab"], cwd=tmp_path, stderr=subprocess.PIPE)
+    folder = tmp_path / "m.slab.checkpoints"
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("checkpoint-*.slab")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGTERM)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 143, errors
+    assert b"go on with the same command and --resume" in errors
+    again = slabnet(*words, "m.slab", "--resume", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "m.slab").read_bytes() == (tmp_path / "whole.slab").read_bytes()
+    assert not folder.exists()
+    assert "nothing to resume" in slabnet(*words, "m.slab", "--resume", cwd=tmp_path).stdout
+    said = slabnet(*words, "m.slab", "--resume", "--json", cwd=tmp_path).stdout
+    assert json.loads(said) == {"finished": True, "model": "m.slab"}
+    other = TableJob(tmp_path / "h.csv", "age", Recipe())
+    with pytest.raises(sn.ArgumentError, match="got another target"):
+        table_finished(tmp_path / "m.slab", other)
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "code", "said"),
+    [
+        ("a,y\n1,2\n", ["--target", "z"], 2, "--target must be one of the columns a, y, got z"),
+        ("a,y\n1,2\n", [], 2, "--target must be given for a table"),
+        ("a,y\n1,2\n", ["--target", "y", "--task", "guess"], 2, "--task must be one of classification, regression"),
+        ("a,y\n1,2\n", ["--target", "y", "--test-size", "1"], 2, "--test-size must be a number at least 0 and below 1"),
+        ("a,y\n1,2\n", ["--target", "y", "--drop", "q"], 2, "--drop must be one of the columns of t.csv, got q"),
+        ("a,y\n1,2\n", ["--target", "y"], 1, "t.csv must hold at least 4 rows, got 1"),
+        ("y\n" + "1\n2\n" * 9, ["--target", "y"], 2, "a table with columns besides the target"),
+        ("a,y\n" + "1,k\n" * 9, ["--target", "y"], 2, "a column of at least two classes, got y, always k"),
+        ("a,y\n" + "1,\n" * 9, ["--target", "y"], 1, "must hold at least 4 rows, got 0 with a value of y"),
+        ("a,y\n" + "1,k\n2,x\n" * 9, ["--target", "y", "--task", "regression"], 2, "column y must be numbers, got 'k'"),
+        ("a,y\n" + "2020-01-02,1\n2020-01-03,0\n" * 9, ["--target", "y"], 2, "column a must be numbers or a category"),
+        ("a,y\n1,2\n3\n", ["--target", "y"], 1, "must have 2 values in every row, got 1 in line 3"),
+        ("", ["--target", "y"], 1, "must hold a table, got an empty file"),
+        ("a,y\n" + "1,2\n3,4\n" * 9 + "x,5\n", ["--target", "y"], 2, "column a must be numbers, got 'x' in row 19"),
+        ("\n\na;b;y\n1;2\n", ["--target", "y"], 1, "must have 3 values in every row, got 2 in line 4"),
+        ("sep=;\na;y\n1;2;3\n", ["--target", "y"], 1, "must have 2 values in every row, got 3 in line 3"),
+        ('"a,b,c";y\n1;2;3\n', ["--target", "y"], 1, "must have 2 values in every row, got 3 in line 2"),
+        (
+            "a,y\n" + "".join(f"1,2024-01-{d:02}\n" for d in range(1, 29)),
+            ["--target", "y"],
+            2,
+            "got dates or times, as",
+        ),
+        ("a;y\n" + "".join(f"1;{d},5\n" for d in range(20)), ["--target", "y"], 2, "got decimal commas, as 0,5"),
+        (
+            "a,y\n" + "".join(f"1,no {d}\n" for d in range(20)),
+            ["--target", "y"],
+            2,
+            "y with 20 different texts, as 'no 0'",
+        ),
+        ("a,y\n" + "01-Jan-2024,1\n02-Feb-2024,0\n" * 9, ["--target", "y"], 2, "got dates or times, as 01-Jan-2024"),
+        ("a;y\n" + "0,5;1\n1,5;0\n" * 9, ["--target", "y"], 2, "column a must be numbers with a point"),
+        ("a,y\n" + "1,2.5\n3,1e200\n" * 9, ["--target", "y"], 2, "column y must be numbers up to 1e+100 in size"),
+        (
+            "a,y\n" + "".join(f"{d},{d / 3:.3f}\n" for d in range(30)) + "1,dear\n",
+            ["--target", "y"],
+            2,
+            "column y must be numbers, got 'dear' in row 31",
+        ),
+        ("a,y\n" + "1,5.5\n2,5.5\n" * 9, ["--target", "y"], 2, "a column with more than one value, got y, always 5.5"),
+        ("a,y\n" + "1,2\n3,4.5\n" * 9, ["--target", "y", "--test-size", "0.99"], 2, "a share that leaves rows to fit"),
+    ],
+)
+def test_bad_tables_are_one_line(content: str, words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    run = slabnet("fit", "t.csv", "--out", "m.slab", *words, cwd=tmp_path)
+    assert (run.returncode, run.stderr.count("\n"), run.stdout) == (code, 1, ""), run.stderr
+    assert said in run.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_other_bad_calls(tmp_path: Path, regression: tuple[Path, str]) -> None:
+    sn.save(sn.mlp((2, 2)), tmp_path / "n.slab", data="digits")
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    for words, said in (
+        (["predict", "n.slab", "t.csv"], "MODEL must be one that was fitted to a table, got n.slab, fitted to digits"),
+        (["predict", "n.slab", "none.csv"], "DATA must be a file that exists"),
+        (["fit", "digits", "--out", "m.slab", "--target", "y"], "--target must be left out for the data set digits"),
+        (["predict", str(regression[0] / "m.slab"), "t.csv"], "a table with the columns size, age, quarter, got a"),
+    ):
+        run = slabnet(*words, cwd=tmp_path)
+        assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
+        assert said in run.stderr
+
+
+def test_what_can_go_on_is_said(tmp_path: Path) -> None:
+    lines = [f"{i},3,,{1e38 * (i % 5)},{'a' if i % 2 else 'b'}" for i in range(30)] + ["9,3,,0,"]
+    (tmp_path / "t.csv").write_text("\n".join(["x,same,void,huge,y", *lines]) + "\n")
+    recipe = Recipe(network={"hidden": (4,)}, train={"epochs": 3})
+    found = fit_table(TableJob(tmp_path / "t.csv", "y", recipe), tmp_path / "m.slab")
+    said = "\n".join(found.lines)
+    assert "1 rows have no y and were left out." in said
+    assert "Columns without any value, left out: void." in said
+    assert "One value only, so of no use: same." in said
+    wide = [",".join(str((i * k) % 11) for k in range(40)) + f",{i / 2}" for i in range(20)]
+    (tmp_path / "w.csv").write_text("\n".join([",".join([*(f"v{k}" for k in range(40)), "y"]), *wide]) + "\n")
+    found = fit_table(TableJob(tmp_path / "w.csv", "y", recipe), tmp_path / "w.slab")
+    assert any("More inputs (40) than rows (16)" in line for line in found.lines)
+    far = [f"{i},{1e38 if i == 7 else i % 5},{i / 3}" for i in range(30)]
+    (tmp_path / "f.csv").write_text("\n".join(["a,b,y", *far]) + "\n")
+    found = fit_table(TableJob(tmp_path / "f.csv", "y", recipe), tmp_path / "f.slab")
+    assert "One value beside which all others of its column look alike: b has 1e+38 in row 8." in found.lines
+    grades = [f"{i},{['none', 'mild', 'severe'][i % 3]}" for i in range(30)]
+    (tmp_path / "g.csv").write_text("\n".join(["a,grade", *grades]) + "\n")
+    found = fit_table(TableJob(tmp_path / "g.csv", "grade", recipe), tmp_path / "g.slab")
+    said = "10 rows have no grade (none 10 of them: call it otherwise if that is a class) and were left out."
+    assert said in found.lines
+
+
+def test_one_row_to_test_with(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,3.5\n2,1,4.1\n3,5,6.2\n4,4,7.7\n5,1,5.9\n")
+    run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "5", "--out", "m.slab", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "RMSE on 1 rows kept aside" in run.stdout
+    assert "one row says little" in run.stdout
+
+
+def test_missing_said_in_words_is_missing(tmp_path: Path) -> None:
+    rows = [f"{i},{['(missing)', '', 'p', 'q'][i % 4]},{i / 3}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,c,y", *rows]))
+    run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "3", "--out", "m.slab", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "3 of 4" in run.stdout or "of 4 inputs" in run.stdout  # a, and c as p, q or missing
+
+
+def test_whole_numbers_that_became_floats_are_the_same_labels(tmp_path: Path) -> None:
+    rows = [(i % 7, i % 2) for i in range(80)]
+    (tmp_path / "t.csv").write_text("a,k\n" + "\n".join(f"{a},{k}" for a, k in rows))
+    (tmp_path / "new.csv").write_text("a,k\n" + "\n".join(f"{a}.0,{k}.0" for a, k in rows))
+    words = ["--target", "k", "--categorical", "a", "--epochs", "5", "--out", "m.slab"]
+    assert slabnet("fit", "t.csv", *words, cwd=tmp_path).returncode == 0
+    old, new = (
+        json.loads(slabnet("predict", "m.slab", name, "--json", cwd=tmp_path).stdout) for name in ("t.csv", "new.csv")
+    )
+    assert (new["accuracy"], new["notes"]) == (old["accuracy"], [])
+
+
+def test_predictions_are_those_of_the_saved_estimator(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    assert slabnet("predict", "m.slab", "houses.csv", "--out", "seeded.csv", cwd=folder).returncode == 0
+    model = load_estimator(folder / "m.slab")
+    table = read_all(folder / "houses.csv")
+    x, _ = Preprocessing.from_dict(read_header(folder / "m.slab")["about"]["table"]).apply(table)
+    found = [float(row["prediction"]) for row in csv.DictReader((folder / "seeded.csv").read_text().splitlines())]
+    np.testing.assert_allclose(found, model.predict(x), rtol=1e-5)
+
+
+def test_an_answer_that_is_no_number_does_not_stop_a_prediction(regression: tuple[Path, str]) -> None:
+    folder, _ = regression
+    (folder / "tbd.csv").write_text("size,age,quarter,price\n80,3,east,81000\n90,4,south,TBD\n")
+    found = json.loads(slabnet("predict", "m.slab", "tbd.csv", "--json", cwd=folder).stdout)
+    assert (found["rows"], found["known"]) == (2, 1)
+    assert "1 rows have no number as price" in found["notes"][-1]
+
+
+def test_intervals_of_scores() -> None:
+    from scipy.stats import binomtest
+
+    exact = binomtest(37, 50).proportion_ci(method="wilson")
+    assert wilson(37, 50, 1.959963984540054) == pytest.approx([exact.low, exact.high], abs=1e-9)
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        ends = rmse_interval(rng.normal(size=100) ** 2)
+        assert ends is not None
+        held += ends[0] <= 1 <= ends[1]
+    assert rmse_interval(np.ones(1)) is None
+    assert 0.91 <= held / 400 <= 0.98

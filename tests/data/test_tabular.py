@@ -1,0 +1,219 @@
+"""Tables: what is read, what is refused, what is kept of the columns."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slabnet.core.errors import ArgumentError, FileError
+from slabnet.data.reading import read_all, read_chunks
+from slabnet.data.tabular import Preprocessing, guess_task, number_of
+
+
+def written(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a,b\n1,x\n2,y\n",
+        b"\xef\xbb\xbfa,b\n1,x\n2,y\n",
+        b"a,b\r\n1,x\r\n2,y\r\n",
+        b"\xef\xbb\xbfa;b\r\n1;x\r\n2;y",
+        b"a\tb\n1\tx\n\n2\ty\n\n",
+        b'"a","b"\n"1","x"\n"2","y"\n',
+        b" a ,b\n1,x\n2,y\n",
+    ],
+)
+def test_one_table_in_many_spellings(content: bytes, tmp_path: Path) -> None:
+    path = written(tmp_path, content)
+    assert read_all(path) == {"a": ["1", "2"], "b": ["x", "y"]}
+    assert [len(chunk["a"]) for chunk in read_chunks(path, rows=1)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        (b"", FileError, "must hold a table, got an empty file"),
+        (b"\n\n", FileError, "must hold a table, got an empty file"),
+        (b"a,b\n", FileError, "must hold rows, got column names only"),
+        (b"a,b\n1,2\n3\n", FileError, "must have 2 values in every row, got 1 in line 3"),
+        (b"a,b\n1,2,3\n", FileError, "must have 2 values in every row, got 3 in line 2"),
+        (b'a,b\n"1,2\n', FileError, "must be a CSV file, got: unexpected end of data"),
+        (b"a,b\n1,\xff\xfe\n", FileError, "must be text in UTF-8"),
+        (b"a,a\n1,2\n", ArgumentError, "column names must be different from one another, got 'a' twice"),
+        (b"a,\n1,2\n", ArgumentError, "column names must be not empty, got none for column 2"),
+    ],
+)
+def test_damaged_tables_are_one_line(content: bytes, kind: type[Exception], said: str, tmp_path: Path) -> None:
+    with pytest.raises(kind, match=said) as caught:
+        read_all(written(tmp_path, content))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="DATA must be a file that exists"):
+        read_all(tmp_path / "none.csv")
+    with pytest.raises(ArgumentError, match=r"DATA must be a file that ends in .csv"):
+        read_all(written(tmp_path, "a\n1\n", "t.xlsx"))
+
+
+def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
+    columns = {
+        "n": [1.5, None, 3.0],
+        "i": [1, 2, 3],
+        "c": ["x", None, "y"],
+        "d": ["u", "v", "u"],
+        "b": [True, False, True],
+    }
+    table = pa.table(columns | {"d": pa.array(columns["d"]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    text = "n,i,c,d,b\n1.5,1,x,u,True\n,2,,v,False\n3.0,3,y,u,True\n"
+    one, other = read_all(tmp_path / "t.parquet"), read_all(written(tmp_path, text))
+    learned = Preprocessing.learn(one)
+    assert learned == Preprocessing.learn(other)
+    np.testing.assert_array_equal(learned.apply(one)[0], learned.apply(other)[0])
+    assert sum(len(chunk["n"]) for chunk in read_chunks(tmp_path / "t.parquet", rows=2)) == 3
+
+
+def test_parquet_of_another_kind(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [[1, 2], [3]]}), tmp_path / "t.parquet")
+    with pytest.raises(ArgumentError, match="column a must be of numbers, text or dates, got list"):
+        read_all(tmp_path / "t.parquet")
+    with pytest.raises(FileError, match="must be a whole Parquet file"):
+        read_all(written(tmp_path, b"PAR1 nothing PAR1", "u.parquet"))
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "v.parquet")
+    with pytest.raises(ArgumentError, match="'a' twice"):
+        read_all(tmp_path / "v.parquet")
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "w.parquet")
+    with pytest.raises(FileError, match="column names only"):
+        read_all(tmp_path / "w.parquet")
+
+
+def test_columns_by_hand() -> None:
+    table = {
+        "size": ["1", "NA", "5"],
+        "colour": ["red", "", "blue"],
+        "flag": ["yes", "no", "yes"],
+        "void": ["", "", ""],
+    }
+    prepared = Preprocessing.learn(table)
+    assert prepared.inputs == [
+        "size", "size (missing)", "colour=blue", "colour=red", "colour=(missing)", "flag=no", "flag=yes",
+    ]  # fmt: skip
+    values, report = prepared.apply(table)
+    assert values.tolist() == [[1, 0, 0, 1, 0, 0, 1], [3, 1, 0, 0, 1, 1, 0], [5, 0, 1, 0, 0, 0, 1]]
+    assert dict(report.missing) == {"size": 1, "colour": 1}
+    new = {"size": ["7"], "colour": ["green"], "extra": ["1"]}
+    values, report = prepared.apply(new)
+    assert values.tolist() == [[7, 0, 0, 0, 0, 0, 0]]
+    assert report.absent == ("flag",)
+    assert report.ignored == ("extra",)
+    lines = report.lines()
+    assert any("not there, taken as missing: flag" in line for line in lines)
+    assert any("colour: 1 rows with levels not seen in training (green)" in line for line in lines)
+    again = Preprocessing.from_dict(json.loads(json.dumps(prepared.to_dict())))
+    assert again == prepared
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            ["2024-01-05", "2023-12-31", ""],
+            "column c must be numbers or a category; .*got dates or times, as 2024-01-05",
+        ),
+        (["05/01/2024 10:00", "6/1/24 11:30"], "got dates or times"),
+        ([datetime.date(2024, 1, 5)], "got dates or times, as 2024-01-05"),
+        ([datetime.datetime(2024, 1, 5)], "got dates or times"),
+        (["10:15", "11:20:30"], "got dates or times"),
+        ([f"a comment on {i}" for i in range(60)], "got text with 60 different values"),
+        ([f"id{i}" for i in range(20)], "leave it out with --drop, got text with 20 different values"),
+        (["1", "2", "x", "4"], "column c must be numbers, got 'x' in row 3"),
+        (["1", "2", "inf"], r"column c must be finite numbers up to 1e\+300 in size, got inf in row 3"),
+        (["1", "2", "1e999"], "column c must be finite numbers"),
+        ([10**400, 1, 2], "column c must be finite numbers"),
+    ],
+)
+def test_columns_that_are_refused_by_name(values: list[Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said) as caught:
+        Preprocessing.learn({"a": ["1"] * len(values), "c": values})
+    assert "\n" not in str(caught.value)
+
+
+def test_text_where_the_model_knows_numbers() -> None:
+    prepared = Preprocessing.learn({"a": ["1", "2"], "b": ["1", "2"]})
+    with pytest.raises(ArgumentError, match="predict: column a must be numbers, got 'many' in row 12"):
+        prepared.apply({"a": ["1", "many"], "b": ["1", "1"]}, "predict", 11)
+    with pytest.raises(ArgumentError, match="a table with the columns a, b, got c"):
+        prepared.apply({"c": ["1"]})
+
+
+def test_numbers_as_labels() -> None:
+    prepared = Preprocessing.learn({"zip": ["0150", "0350", "0150"]}, categorical=("zip",))
+    assert prepared.inputs == ["zip=0150", "zip=0350"]
+    assert Preprocessing.learn({"zip": [1.0, 2.0]}, categorical=("zip",)).inputs == ["zip=1", "zip=2"]
+    with pytest.raises(ArgumentError, match="--categorical must be one of the columns zip, got zap"):
+        Preprocessing.learn({"zip": ["1"]}, categorical=("zap",))
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["a", "b"], "classification"),
+        (["0", "1", "1"], "classification"),
+        ([True, False], "classification"),
+        ([str(i) for i in range(50)], "regression"),
+        (["0.5", "1", "2"], "regression"),
+        (["1", "2", "x"], "classification"),
+    ],
+)
+def test_the_task_is_guessed(values: list[Any], task: str) -> None:
+    assert guess_task(values, "y") == task
+    with pytest.raises(ArgumentError, match="a column with values, got y, where all are missing"):
+        guess_task(["", "NA"], "y")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        {},
+        {"columns": 3},
+        {"columns": [{"name": "a"}]},
+        {"columns": [{"name": "a", "kind": "x", "fill": 0, "levels": [], "missing": 0}]},
+    ],
+)
+def test_odd_headers(found: Any) -> None:
+    with pytest.raises(FileError, match="preprocessing must be a list of columns"):
+        Preprocessing.from_dict(found)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(), st.text(max_size=5), st.integers(), st.booleans()), min_size=1))
+def test_any_column_is_numbers_levels_or_one_line(values: list[Any]) -> None:
+    try:
+        prepared = Preprocessing.learn({"c": values})
+        matrix, _ = prepared.apply({"c": values})
+    except (ArgumentError, FileError):  # one line by construction
+        return
+    assert np.isfinite(matrix).all()
+    assert matrix.shape == (len(values), len(prepared.inputs))
+
+
+@given(st.floats(allow_nan=False))
+def test_numbers_survive_their_text(value: float) -> None:
+    assert number_of(repr(value)) == value
+    assert math.isnan(number_of("NaN") or 0.0)
