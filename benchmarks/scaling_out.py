@@ -156,7 +156,7 @@ torchrun --nproc-per-node 2 --max-restarts 3 -m slabnet fit mnist --out m.slab #
 
 `--workers` needs no open port: its workers meet in a file and speak over the loopback interface. **`torchrun` and Ray are for a trusted
 network only**: their stores listen to other machines without asking who speaks, and unpickle what they are told
-([SECURITY.md](../SECURITY.md)).
+([Security](project/security.md)).
 
 In Python nothing changes but the start: `slabnet.distributed.join()` first, then `sn.fit(...)` as ever, under `torchrun script.py`.
 
