@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slabnet.config.settings import TABLE_FILES
-from slabnet.core.errors import FileError, one_line, refuse
+from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
 from slabnet.core.files import is_there
 
 Chunk = dict[str, list[Any]]
@@ -144,9 +144,9 @@ def _parquet(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chu
             sent = True
         if not sent:
             yield {name: [] for name in names}
+    except SlabnetError:
+        raise
     except damage as error:
-        if hasattr(error, "exit_code"):  # one of ours
-            raise
         said = one_line(str(error)) or type(error).__name__
         raise FileError(f"{where}: {path} must be a whole Parquet file, got: {said}") from None
 

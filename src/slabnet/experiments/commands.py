@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,11 @@ from slabnet.core.signals import halting
 from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
-from slabnet.experiments.profiles import Profile
+from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.tables import TABLES
+
+if TYPE_CHECKING:
+    from slabnet.experiments.grid import Grid
 
 PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
 LEGEND = "+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range."
@@ -53,19 +56,8 @@ def reproduce(
     report: Annotated[Path | None, typer.Option(help="Also write a page about all records in --out.")] = None,
     json: Json = False,
 ) -> None:
-    check_choice("reproduce", "--dataset", dataset, DATA_SETS)
-    check_choice("reproduce", "--profile", profile, Profile.names())
-    check_choice("reproduce", "--engine", engine, ENGINES)
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",")))
-    for name in names:
-        check_choice("reproduce", "--methods", name, METHODS)
-    for option, value, least in (("--runs", runs, 1), ("--first-seed", first_seed, 0)):
-        if value < least:
-            refuse("reproduce", option, f"a whole number of at least {least}", value)
-    if threads is not None:
-        check_whole("reproduce", "--threads", threads, at_least=1)
-    if out.exists() and not out.is_dir():
-        refuse("reproduce", "--out", "a folder", str(out))
+    _check_reproduce(dataset, profile, engine, out, {"--runs": (runs, 1), "--first-seed": (first_seed, 0)}, threads)
+    names = _methods_of(methods)
     if report is not None:
         check_writable("reproduce", report)
     if folds is not None:
@@ -74,8 +66,7 @@ def reproduce(
         from slabnet.experiments.folds import fold_of
 
         fold_of(load(dataset), 0, folds)  # too many are refused before anything runs
-    chosen = Profile.named(profile)
-    widths = parse_widths("reproduce", hidden)
+    chosen, widths = Profile.named(profile), parse_widths("reproduce", hidden)
     plans = [
         plan
         for seed in range(first_seed, first_seed + runs)
@@ -84,30 +75,60 @@ def reproduce(
             folds
         )
     ]
-    from slabnet.experiments.grid import missing, run_grid
-
-    make_folder("reproduce", out)
-    if engine == "local" and missing(plans, out):
-        from slabnet.data import load
-
-        load(dataset)  # data that cannot be had are said once, not by every run
     where: Engine = Here() if jobs == 1 else Processes(jobs)
     if engine == "ray":
         where = Ray(address, cpus, gpus)
     if threads is None and (jobs > 1 or engine == "ray"):
         threads = max(1, (os.cpu_count() or 1) // jobs) if engine == "local" else max(1, int(cpus))
-    try:
-        with halting():
-            grid = run_grid(plans, out, engine=where, threads=threads)
-    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
-        said = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
-        raise Stopped(said, getattr(stopped, "number", 2)) from None
+    grid = _run(plans, out, dataset if engine == "local" else None, where, threads)
     if report is not None and grid.records:
         context.obj(out, report)  # pages are made from runs: the command line hands over how
+    _say(plans, grid, out, json)
+
+
+def _check_reproduce(
+    dataset: str, profile: str, engine: str, out: Path, counts: dict[str, tuple[int, int]], threads: int | None
+) -> None:
+    check_choice("reproduce", "--dataset", dataset, DATA_SETS)
+    check_choice("reproduce", "--profile", profile, Profile.names())
+    check_choice("reproduce", "--engine", engine, ENGINES)
+    for option, (value, least) in counts.items():
+        if value < least:
+            refuse("reproduce", option, f"a whole number of at least {least}", value)
+    if threads is not None:
+        check_whole("reproduce", "--threads", threads, at_least=1)
+    if out.exists() and not out.is_dir():
+        refuse("reproduce", "--out", "a folder", str(out))
+
+
+def _methods_of(text: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    return [check_choice("reproduce", "--methods", name, METHODS) for name in names]
+
+
+def _run(plans: list[Plan], out: Path, dataset: str | None, engine: Engine, threads: int | None) -> Grid:
+    """Make the records that are missing. dataset: the one to look for first; None where another machine has it."""
+    from slabnet.experiments.grid import missing, run_grid
+
+    make_folder("reproduce", out)
+    if dataset is not None and missing(plans, out):
+        from slabnet.data import load
+
+        load(dataset)  # data that cannot be had are said once, not by every run
+    try:
+        with halting():
+            return run_grid(plans, out, engine=engine, threads=threads)
+    except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
+        message = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
+        raise Stopped(message, getattr(stopped, "number", 2)) from None
+
+
+def _say(plans: list[Plan], grid: Grid, out: Path, json: bool) -> None:
+    """Print what became of the runs; raise if one failed."""
     departures = list(dict.fromkeys(line for plan in plans for line in plan.departures))
     if json:
-        known = {"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}
-        print(json_module.dumps(known | {"departures": departures}))
+        counts = {"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}
+        print(json_module.dumps(counts | {"departures": departures}))
     else:
         print(f"{len(grid.records)} of {len(plans)} records are in {out} ({grid.skipped} were there before).")
         print("Where the settings are not those of the paper's text:")
@@ -118,8 +139,7 @@ def reproduce(
         if grid.records:
             print(f"See them with: slabnet table {out}, or: slabnet report {out} --out report.html")
     if grid.failed:
-        names_of = ", ".join(grid.failed)
-        raise SlabnetError(f"reproduce: {len(grid.failed)} of {len(plans)} runs failed: {names_of}")
+        raise SlabnetError(f"reproduce: {len(grid.failed)} of {len(plans)} runs failed: {', '.join(grid.failed)}")
 
 
 @commands.command(

@@ -120,40 +120,41 @@ class _Experiment:
             self._post_train(small, chosen)
         if net.method.post_training:
             rows += rows_of(joint, chosen, small, test, post_trained=True, **options)
-        foreign = self.foreign
         versions: dict[str, Network] = {"as fitted": net} | ({"post-trained": joint} if joint is not net else {})
-        started = time.perf_counter()
-        record = {
-            "plan": plan.model_dump(mode="json"),
-            "command": _command(plan),
-            **self.made_by,
-            "data": {
-                "train": len(self.split.train[1]),
-                "test": len(test[1]),
-                "foreign": None if foreign is None else foreign.name,
-            },
-            "rows": [row.to_dict() for row in rows],
-            "layers": describe_layers(net, chosen),
-            "averaging": averaging_curve(net, test, plan.seed),
-            "trust": {name: trustworthiness(version, test, DRAWS, plan.seed) for name, version in versions.items()},
-            "foreign": None
-            if foreign is None
-            else {
-                name: foreign_entropies(version, test, foreign.test, DRAWS, plan.seed)
-                for name, version in versions.items()
-            },
-            "history": self.histories,
-        }
-        self.seconds["measure"] = time.perf_counter() - started
+        record = self._measure(net, chosen, versions) | {"rows": [row.to_dict() for row in rows]}
         record["seconds"] = {name: round(value, 1) for name, value in self.seconds.items()}
         about = {"data": plan.dataset, "seed": plan.seed, "config": record["plan"], "command": record["command"]}
         about |= {"rows": record["rows"], "epochs": record["history"]["fit"]}
         save(small, self.files.model, selection=chosen if small is not net else None, **about)
         if pictures and net.method.selects:
-            write_pictures(self.files.pictures, pictures_of(net, self.split, foreign, plan.seed))
+            write_pictures(self.files.pictures, pictures_of(net, self.split, self.foreign, plan.seed))
         write_record(self.files.record, record)
         shutil.rmtree(self.files.work, ignore_errors=True)
         return read_record(self.files.record)
+
+    def _measure(self, net: Network, chosen: Selection | None, versions: dict[str, Network]) -> dict[str, Any]:
+        """What a record holds besides the rows of Table 1."""
+        plan, test, foreign, started = self.plan, self.split.test, self.foreign, time.perf_counter()
+        sizes = {"train": len(self.split.train[1]), "test": len(test[1])}
+        entropies = None
+        if foreign is not None:
+            entropies = {
+                name: foreign_entropies(version, test, foreign.test, DRAWS, plan.seed)
+                for name, version in versions.items()
+            }
+        record = {
+            "plan": plan.model_dump(mode="json"),
+            "command": _command(plan),
+            **self.made_by,
+            "data": sizes | {"foreign": None if foreign is None else foreign.name},
+            "layers": describe_layers(net, chosen),
+            "averaging": averaging_curve(net, test, plan.seed),
+            "trust": {name: trustworthiness(version, test, DRAWS, plan.seed) for name, version in versions.items()},
+            "foreign": entropies,
+            "history": self.histories,
+        }
+        self.seconds["measure"] = time.perf_counter() - started
+        return record
 
     def _fit(self, stage: str, net: Network, fixed: Any) -> None:
         config = self.plan.train if stage == "fit" else self.plan.post
