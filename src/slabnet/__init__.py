@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from slabnet.model.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
     from slabnet.model.networks import Network, convnet, mlp
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
+    from slabnet.prediction.coefficients import Coefficient, coefficients
+    from slabnet.prediction.diagnostics import ParetoK, pareto_k
     from slabnet.prediction.importance import input_effects, input_reach, prior_reach
     from slabnet.prediction.inspection import inspect_network
     from slabnet.prediction.metrics import (
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
         rmse,
     )
     from slabnet.prediction.predict import predict
-    from slabnet.prediction.trust import Coefficient, ParetoK, Stability, coefficients, pareto_k, stability
+    from slabnet.prediction.stability import Stability, stability
     from slabnet.report.write import write_report
     from slabnet.selection.criteria import criterion_model, dic, fic, waic
     from slabnet.selection.pruning import prune
@@ -100,7 +102,9 @@ _WHERE = {
     "selection.rules": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],
     "training.fit": ["fit"],
-    "prediction.trust": ["Coefficient", "ParetoK", "Stability", "coefficients", "pareto_k", "stability"],
+    "prediction.coefficients": ["Coefficient", "coefficients"],
+    "prediction.diagnostics": ["ParetoK", "pareto_k"],
+    "prediction.stability": ["Stability", "stability"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

@@ -1,6 +1,14 @@
 """Pictures. Each function draws one chart on matplotlib axes, from a network or from the record of a run."""
 
 from slabnet.plots.demo import demo_picture, plot_doubtful, plot_history, plot_inputs, plot_network
+from slabnet.plots.fitted import (
+    plot_alphas,
+    plot_importances,
+    plot_input_map,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_ways,
+)
 from slabnet.plots.runs import (
     plot_alpha,
     plot_averaging,
@@ -8,14 +16,6 @@ from slabnet.plots.runs import (
     plot_drawn_layer,
     plot_entropies,
     plot_inclusion_history,
-)
-from slabnet.plots.trust import (
-    plot_alphas,
-    plot_importances,
-    plot_input_map,
-    plot_reliability,
-    plot_risk_coverage,
-    plot_ways,
 )
 
 __all__ = [

@@ -1,1 +1,1 @@
-"""Model-averaged predictions, their metrics, and how far to trust them."""
+"""Model-averaged predictions, their metrics, and diagnostics of the fit behind them."""

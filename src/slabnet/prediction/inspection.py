@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from slabnet.core.errors import one_line
 from slabnet.core.noise import keyed_generator
+from slabnet.core.records import Selection
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
-from slabnet.prediction.trust import chosen_inputs
 from slabnet.selection.rules import slab_layers, threshold_model
 
 BINS = 10
@@ -48,7 +48,7 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
     count = sum(int(u.sum()) for u in used.values())
     fitted, names = (about or {}).get("history"), (about or {}).get("input_names")
     moving, resting = (_share(fitted, name) for name in ("alpha_moving", "alpha_at_prior"))
-    inputs = chosen_inputs(chosen)
+    inputs = _chosen_inputs(chosen)
     if chosen.inputs is None or not isinstance(names, list) or len(names) != len(chosen.inputs):
         names = None  # a file may keep anything beside a model
     return {
@@ -142,3 +142,8 @@ def _used(net: nn.Module, draws: int) -> dict[str, Tensor]:
                 now = scope.used(layer)
                 used[name] = now | used.get(name, torch.zeros_like(now))
     return used
+
+
+def _chosen_inputs(chosen: Selection) -> list[int]:
+    """Positions of the inputs on a path of a chosen model."""
+    return [] if chosen.inputs is None else chosen.inputs.nonzero().flatten().tolist()

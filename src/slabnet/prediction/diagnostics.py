@@ -1,0 +1,76 @@
+"""Diagnosis of the variational posterior q by importance sampling: Pareto k-hat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.core.devices import device_of
+from slabnet.core.errors import check_whole
+from slabnet.core.noise import Seed, keyed_generator, seed_number
+from slabnet.model.attach import likelihood_of
+from slabnet.model.drawing import drawing
+from slabnet.model.draws import exact
+from slabnet.selection.rules import slab_layers
+from slabnet.training.batches import Prepare
+
+
+@dataclass(frozen=True)
+class ParetoK:
+    """Diagnosis of q by importance sampling: below 0.5 good, below 0.7 usable, above it q misses mass."""
+
+    k_hat: float
+    draws: int
+
+
+@torch.no_grad()
+def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: Seed = 0) -> ParetoK:
+    """PSIS k-hat of q against the posterior (Yao et al. 2018): the shape of the tail of p(y, theta) / q(theta).
+
+    Needs the likelihood of all of `data` at every draw, so it is for data sets and networks where that is cheap.
+    """
+    check_whole("pareto_k", "draws", draws, at_least=100)
+    device, dtype = device_of(net)
+    likelihood, number = likelihood_of(net), seed_number(seed, "pareto_k")
+    x, y = Prepare(net, likelihood, dtype, device, "pareto_k")(*data)
+    layers = slab_layers(net)
+    net.eval()
+    ratios = []
+    for s in range(draws):
+        with drawing(net, exact, keyed_generator(number, "ratio", s, device=device)) as scope:
+            fit = likelihood.log_prob(net(x), y).double().sum()
+            ratios.append(
+                fit - torch.stack([layer.divergence(scope, sampled=True).double() for layer in layers.values()]).sum()
+            )
+    return ParetoK(tail_shape(torch.stack(ratios).cpu()), draws)
+
+
+def tail_shape(log_ratios: Tensor) -> float:
+    """k-hat: the shape of a generalised Pareto fitted to the largest ratios (Vehtari et al. 2024).
+
+    The tail is the largest min(S/5, 3 sqrt(S)) ratios.
+    """
+    log_ratios = log_ratios.double() - log_ratios.max()
+    count = int(min(0.2 * len(log_ratios), 3 * len(log_ratios) ** 0.5))
+    ordered = log_ratios.sort().values.exp()
+    tail, cut = ordered[-count:], ordered[-count - 1]
+    return pareto_shape(tail - cut)
+
+
+def pareto_shape(excess: Tensor) -> float:
+    """Zhang & Stephens' (2009) estimate of the shape of a generalised Pareto, with a weak prior towards 0.5."""
+    x = excess.double().sort().values
+    n = len(x)
+    grid = 30 + int(n**0.5)
+    steps = torch.arange(1, grid + 1, dtype=torch.float64)
+    quarter = x[int(n / 4 + 0.5) - 1]
+    theta = 1 / x[-1] + (1 - (grid / (steps - 0.5)).sqrt()) / (3 * quarter)
+    k = torch.log1p(-theta[:, None] * x).mean(1)
+    profile = n * (torch.log(-theta / k) - k - 1)
+    weights = torch.softmax(profile, 0)
+    best = (weights * theta).sum()
+    shape = torch.log1p(-best * x).mean()
+    return float((shape * n + 0.5 * 10) / (n + 10))
