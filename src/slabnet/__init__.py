@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
+    from slabnet.prediction.extrapolation import TrainingSupport
     from slabnet.prediction.importance import input_effects, input_reach, prior_reach
     from slabnet.prediction.inspection import inspect_network
     from slabnet.prediction.metrics import (
@@ -75,6 +76,7 @@ _WHERE = {
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "export": ["export"],
     "compact.folding": ["path_model"],
+    "prediction.extrapolation": ["TrainingSupport"],
     "prediction.importance": ["input_effects", "input_reach", "prior_reach"],
     "prediction.inspection": ["inspect_network"],
     "model.layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],

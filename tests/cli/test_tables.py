@@ -21,7 +21,7 @@ import pytest
 
 import slabnet as sn
 from slabnet.cli.app import run as run_cli
-from slabnet.cli.table_predictions import predict_table
+from slabnet.cli.table_predictions import lines_of, predict_table
 from slabnet.cli.tables import TableJob, fit_table, rmse_interval, table_finished, wilson
 from slabnet.config.settings import Recipe
 from slabnet.data.reading import read_all
@@ -345,3 +345,21 @@ def test_intervals_of_scores() -> None:
         held += ends[0] <= 1 <= ends[1]
     assert rmse_interval(np.ones(1)) is None
     assert 0.91 <= held / 400 <= 0.98
+
+
+def test_rows_outside_the_training_data_are_marked_and_left_undecided(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    names = np.array(["a", "b"])[rng.integers(0, 2, 120)]
+    ages = rng.normal(40, 10, 120)
+    rows = [f"{age:.2f},{name},{'yes' if name == 'a' else 'no'}" for age, name in zip(ages, names, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,kind,answer", *rows]) + "\n")
+    recipe = Recipe(network={"hidden": ()}, train={"epochs": 200, "lr": 0.1})
+    fit_table(TableJob(tmp_path / "t.csv", "answer", recipe, test_size=0.0), tmp_path / "m.slab")
+    (tmp_path / "new.csv").write_text("age,kind\n40,a\n40,b\n40,c\n")
+    found = predict_table(tmp_path / "m.slab", tmp_path / "new.csv", tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open() as file:
+        answers = list(csv.DictReader(file))
+    assert [row["extrapolates"] for row in answers] == ["0", "0", "1"]
+    assert [row["decided"] for row in answers] == ["1", "1", "0"]
+    assert found["extrapolates"] == 1
+    assert any("1 rows lie outside the training data" in line for line in lines_of(found, None))

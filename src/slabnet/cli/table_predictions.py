@@ -10,6 +10,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slabnet.cli.tables import DOUBT, LEVEL
 from slabnet.core.errors import FileError, one_line, printable, refuse
 from slabnet.core.files import safe_text, writing
@@ -18,6 +21,8 @@ from slabnet.data.tabular import Preprocessing, Report, as_label, is_missing, nu
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.store import read_header
+
+Marks = NDArray[np.bool_]
 
 
 def predict_table(
@@ -46,7 +51,7 @@ def predict_table(
             if count:
                 x, report = prepared.apply(chunk, "predict", total + 1)
                 met = merged(met, report)
-                answers = list(answer_rows(estimator, x, total))
+                answers = list(answer_rows(estimator, x, total, unseen_rows(estimator, prepared, report, len(x))))
                 tally.add(answers, known)
             if file is not None:
                 file.write(as_csv(([head(estimator)] if total == 0 else []) + (answers if count else [])).encode())
@@ -55,25 +60,42 @@ def predict_table(
             raise FileError(f"predict: {data} must hold rows, got column names only")
     found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": about.get("task"), "target": target}
     odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
+    found["extrapolates"] = tally.outside if estimator.support_ is not None else None
     return found | tally.result(estimator) | {"notes": met.lines() + ([odd] if tally.strange else [])}
 
 
 def head(model: SlabEstimator) -> list[str]:
     """The names of the columns."""
     if isinstance(model, SlabRegressor):
-        return ["row", "prediction", "std", "low", "high", "aleatoric", "epistemic"]
+        return list(_REGRESSION)
     assert isinstance(model, SlabClassifier)
     named = [f"P({label})" for label in model.classes_.tolist()]
-    return ["row", "prediction", "decided", "low", "high", "entropy", "aleatoric", "epistemic", *named]
+    return [*_CLASSES, *named]
 
 
-def answer_rows(model: SlabEstimator, x: Any, first: int) -> Iterator[list[Any]]:
+def unseen_rows(model: SlabEstimator, prepared: Preprocessing, report: Report, rows: int) -> Marks:
+    """Which rows have a level that training never saw, in a column that the model uses."""
+    marks, first = np.zeros(rows, dtype=bool), 0
+    for column in prepared.columns:
+        places = slice(first, first + len(column.inputs))
+        first = places.stop
+        if model.support_ is not None and model.support_.used[places].any():
+            marks[report.unseen.get(column.name, [])] = True
+    return marks
+
+
+def answer_rows(model: SlabEstimator, x: Any, first: int, unseen: Marks | None = None) -> Iterator[list[Any]]:
     """One list a row: the prediction, how sure it is, and where the doubt comes from.
 
     low and high: the interval of a new observation, or of the probability of the predicted class. aleatoric and
-    epistemic: standard deviations for a number, entropies for a class.
+    epistemic: standard deviations for a number, entropies for a class. extrapolates: 1 where a row lies outside the
+    training data, or has a category that was `unseen` there; no class is decided for it. Empty for a file of 0.1.
     """
     found = model._predict(x, intervals=LEVEL)
+    outside: list[Any] = [""] * len(x)
+    if found.extrapolates is not None:
+        marks = found.extrapolates.numpy() | (False if unseen is None else unseen)
+        outside = [int(mark) for mark in marks]
     if isinstance(model, SlabRegressor):
         ends = found.predictive_interval(LEVEL)
         scale = model.scaling_y_.scale
@@ -81,7 +103,7 @@ def answer_rows(model: SlabEstimator, x: Any, first: int) -> Iterator[list[Any]]
         parts = [part.sqrt().numpy()[:, 0] * scale[0] for part in (found.total, found.aleatoric, found.epistemic)]
         for i in range(len(centre)):
             numbers = (centre[i], parts[0][i], low[i], high[i], parts[1][i], parts[2][i])
-            yield [first + i, *(float(v) for v in numbers)]
+            yield [first + i, *(float(v) for v in numbers), outside[i]]
         return
     assert isinstance(model, SlabClassifier)
     shares = model._both(found.mean.numpy())
@@ -90,8 +112,9 @@ def answer_rows(model: SlabEstimator, x: Any, first: int) -> Iterator[list[Any]]
     entropies = [part.numpy().reshape(-1) for part in (found.total, found.aleatoric, found.epistemic)]
     for i, k in enumerate(best):
         label = model.classes_[k].item()
-        numbers = (low[i, k], high[i, k], *(part[i] for part in entropies), *shares[i])
-        yield [first + i, label, int(shares[i, k] > DOUBT), *(float(v) for v in numbers)]
+        values = [float(v) for v in (low[i, k], high[i, k], *(part[i] for part in entropies))]
+        decided = int(shares[i, k] > DOUBT and outside[i] != 1)
+        yield [first + i, label, decided, *values, outside[i], *(float(v) for v in shares[i])]
 
 
 def as_csv(rows: list[list[Any]]) -> str:
@@ -111,11 +134,13 @@ class _Tally:
     """What can be said over all rows, added up chunk by chunk."""
 
     def __init__(self) -> None:
-        self.decided = self.known = self.good = self.inside = self.strange = 0
+        self.decided = self.known = self.good = self.inside = self.strange = self.outside = 0
         self.squares = 0.0
 
     def add(self, answers: list[list[Any]], known: list[Any] | None) -> None:
         number = len(answers[0]) == len(_REGRESSION)
+        place = (_REGRESSION if number else _CLASSES).index("extrapolates")
+        self.outside += sum(row[place] == 1 for row in answers)
         if not number:
             self.decided += sum(row[2] for row in answers)
         if known is None:
@@ -144,7 +169,8 @@ class _Tally:
         return {"known": self.known, "rmse": rmse, "coverage": self.inside / self.known}
 
 
-_REGRESSION = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic")
+_REGRESSION = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic", "extrapolates")
+_CLASSES = ("row", "prediction", "decided", "low", "high", "entropy", "aleatoric", "epistemic", "extrapolates")
 
 
 def merged(one: Report, other: Report) -> Report:
@@ -159,6 +185,10 @@ def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
     """What `slabnet predict` prints."""
     target = one_line(found["target"])
     lines = [f"{found['rows']} rows, averaged over {found['draws']} drawn networks."]
+    if found["extrapolates"]:
+        lines.append(
+            f"{found['extrapolates']} rows lie outside the training data: what is said of them is extrapolated."
+        )
     if "decided" in found:
         lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
     if "accuracy" in found:

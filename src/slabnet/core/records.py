@@ -173,6 +173,7 @@ class Prediction:
     predictive: the same for new observations of a Gaussian response.
     samples: the draws one by one (draw, row, output), if asked for; noise: (draw, output), the noise variance of
         each draw of a Gaussian response, beside them.
+    extrapolates: which rows lie outside the training data (`TrainingSupport`); None where those are not known.
     """
 
     kind: str
@@ -189,6 +190,7 @@ class Prediction:
     predictive: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     samples: Tensor | None = None
     noise: Tensor | None = None
+    extrapolates: Tensor | None = None
 
     @property
     def entropy(self) -> Tensor:

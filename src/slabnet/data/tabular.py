@@ -71,6 +71,7 @@ class Report:
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    unseen: dict[str, list[int]] = field(default_factory=dict)  # column -> positions of rows of an unknown level
 
     def lines(self) -> list[str]:
         """The same for a person."""
@@ -157,6 +158,7 @@ class Preprocessing:
                 out[row, places[level]] = 1.0
             elif level != MISSING:
                 report.unknown.setdefault(column.name, Counter())[level] += 1
+                report.unseen.setdefault(column.name, []).append(row)
             if level == MISSING:
                 report.missing[column.name] += 1
         return out

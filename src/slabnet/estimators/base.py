@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
@@ -21,6 +22,7 @@ from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
 from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.defaults import defaults_for, psi_for
+from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import Trial
 from slabnet.estimators.warnings import warn_of_table
@@ -47,7 +49,7 @@ EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(MarksExtrapolation, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.
@@ -219,6 +221,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
         rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
         self.feature_effects_ = self._effects(rows)
+        self._summarise(table, self.feature_importances_, more=seen > len(table))
         return self
 
     def _keep_noise(self, net: Network, lower: bool = True) -> None:
@@ -281,6 +284,7 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         reached = small._get_support_mask()
         effects = self.feature_effects_ if data is None else small._effects(table[:EFFECT_ROWS])
         small.feature_effects_ = np.where(reached, effects, 0.0)
+        small.support_ = None if self.support_ is None else self.support_.only(reached)
         return small
 
     def _take(self, net: Network, selection: Selection | None) -> None:
@@ -360,14 +364,15 @@ class SlabEstimator(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, **options: Any) -> Prediction:
         """The averaged prediction for rows of the user's table, in the network's own scale."""
-        check_is_fitted(self)
-        values = self._scale_x(self._check_x(X))
-        return predict(self._predictor(), values, self.draws, seed=self._seed, **options)
+        table = self._check_x(X)
+        found = predict(self._predictor(), self._scale_x(table), self.draws, seed=self._seed, **options)
+        return replace(found, extrapolates=None if (out := self._outside(table)) is None else torch.as_tensor(out))
 
     def _predictor(self) -> Network:
         return self.network_ if self.compact_ is None else self.compact_
 
     def _check_x(self, X: Any) -> Array:
+        check_is_fitted(self)
         table = look_at(type(self).__name__, X)
         return dense(validate_data(self, table, accept_sparse=True, dtype=np.float64, reset=False))
 

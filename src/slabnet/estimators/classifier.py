@@ -76,11 +76,19 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
-    def predict_with_doubt(self, X: Any, threshold: float = 0.95) -> tuple[Any, Any]:
-        """The most probable labels, and a mask of the rows in doubt: no class has more than `threshold`."""
+    def predict_with_doubt(self, X: Any, threshold: float = 0.95, *, decide_outside: bool = False) -> tuple[Any, Any]:
+        """The most probable labels, and a mask of the rows in doubt: no class has more than `threshold`.
+
+        decide_outside: False leaves rows outside the training data (`extrapolates`) in doubt, however sure the network
+            is of them; True decides them by `threshold` too.
+        """
         threshold = check_number("predict_with_doubt", "threshold", threshold, at_least=0, at_most=1)
-        shares = self.predict_proba(X)
-        return self.classes_[shares.argmax(1)], ~(shares.max(1) > threshold)
+        prediction = self._predict(X)
+        shares = self._both(prediction.mean.numpy())
+        doubt = ~(shares.max(1) > threshold)
+        if not decide_outside and prediction.extrapolates is not None:
+            doubt |= prediction.extrapolates.numpy()
+        return self.classes_[shares.argmax(1)], doubt
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
         """The credible interval (low, high) of each class probability, over drawn networks."""

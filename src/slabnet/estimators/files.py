@@ -16,6 +16,7 @@ from slabnet.estimators.regressor import SlabRegressor
 from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.tempering import Trial
 from slabnet.model.networks import Network
+from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.store import load, load_selection, read_header, save
 
 MOST_DRAWS = 10**6
@@ -47,6 +48,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         "named": names is not None,
         "params": {name: value for name in PARAMS if _is_plain(value := getattr(model, name))},
     }
+    if model.support_ is not None:
+        kept["support"] = model.support_.to_dict()
     if model.trial_ is not None:
         kept["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
     if isinstance(model, SlabClassifier):
@@ -98,6 +101,8 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
         raise ValueError(f"{len(model.scaling_x_.scale)} scales for {model.n_features_in_} inputs")
     if kept["named"]:
         model.feature_names_in_ = np.asarray(about["input_names"], dtype=object)
+    support = kept.get("support")  # files of 0.1 have none
+    model.support_ = None if support is None else TrainingSupport.from_dict(support, model.n_features_in_)
     model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
     if model.feature_effects_.shape != (model.n_features_in_,):
         raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")

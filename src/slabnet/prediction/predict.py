@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Draw, Scope, drawable_layers, drawing, members_of
 from slabnet.model.draws import exact
 from slabnet.model.likelihoods import Gaussian, Likelihood
+from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.training.batches import Prepare
 
 BUFFER = 4_000_000  # numbers held at once for intervals, however many draws and rows there are
@@ -33,6 +35,7 @@ def predict(
     keep_draws: bool = False,
     chunk: int = 1000,
     seed: Seed = 0,
+    support: TrainingSupport | None = None,
 ) -> Prediction:
     """Predict by model averaging over `draws` joint draws of the network (Algorithm 2).
 
@@ -42,6 +45,7 @@ def predict(
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
         network for every chunk, so the answer does not depend on it (but for rounding in matrix products).
+    support: a summary of the training rows, by which `Prediction.extrapolates` marks rows outside them.
 
     >>> from slabnet.model.networks import mlp
     >>> prediction = predict(mlp((4, 3)), torch.zeros(2, 4), draws=5)
@@ -66,10 +70,13 @@ def predict(
     net.eval()
     try:
         with torch.no_grad():
-            return average.run(rows, intervals, keep_draws)
+            prediction = average.run(rows, intervals, keep_draws)
     finally:
         for part, mode in modes.items():
             part.training = mode
+    if support is None:
+        return prediction
+    return replace(prediction, extrapolates=torch.as_tensor(support.extrapolates(rows.flatten(1).cpu().numpy())))
 
 
 class _Average:
