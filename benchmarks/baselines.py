@@ -36,6 +36,11 @@ Gamma and inverse-Gamma factors have log-normal posteriors, v a Gaussian one; ev
 looser than the others because the factors are taken as independent. Two numbers a weight and a few a unit.
 `sn.prune(net)` cuts the units whose log scale is in the lower of two modes (or below a threshold you give), `fit(fixed=...)` post-trains the rest.
 Choose it to remove whole inputs or neurons rather than weights.""",
+    "normal-jeffreys": """Assumes w = z_i v with a factor z_i for each input of a layer whose prior, proportional to 1 / |z|, has no scale of its own. The posterior
+of a factor is Gaussian, and its ratio of variance to squared mean, alpha, is a dropout rate: a unit with a large one is noise. The prior is improper, so its
+divergence is known up to a constant and the objective is no bound. Two numbers a weight and two a unit; a step as for the dense Gaussian.
+`sn.prune(net, threshold)` cuts the units whose log alpha is above minus the threshold, `fit(fixed=...)` post-trains the rest.
+Choose it to compare with the paper's horseshoe rows, whose public script trains this.""",
     "mc-dropout": """A plain network with dropout at a fixed rate on the inputs of every layer, kept on when predicting; weight decay from the length scale.
 Not a bound. One number a weight, as cheap as a plain network. Draws differ only by their masks.
 Choose it as the first thing to compare with.""",

@@ -113,7 +113,7 @@ def test_post_training_or_a_clear_refusal(method: str, blobs: Data) -> None:
     net = sn.mlp((4, 5, 3), method=method)
     quick = sn.TrainConfig(epochs=2, batch_size=50)
     able = sn.METHODS[method].post_training
-    chosen = sn.prune(net) if method == "horseshoe" else sn.median_model(sn.mlp((4, 5, 3)))
+    chosen = sn.prune(net) if sn.METHODS[method].prunes else sn.median_model(sn.mlp((4, 5, 3)))
     choices = {"alpha": "alpha", "a Selection": chosen}
     for kind, fixed in choices.items():
         if kind in able:

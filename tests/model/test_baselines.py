@@ -10,8 +10,8 @@ from scipy import integrate, stats
 from torch import nn
 
 import slabnet as sn
-from slabnet.maths.divergences import kl_lognormal_gamma
-from slabnet.model.baselines import ConcreteDropout, Horseshoe, MCDropout
+from slabnet.maths.divergences import kl_lognormal_gamma, kl_normal_jeffreys
+from slabnet.model.baselines import ConcreteDropout, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.drawing import Scope
 from slabnet.selection.pruning import two_modes
 
@@ -68,6 +68,48 @@ def test_scales_of_the_horseshoe_are_lognormal() -> None:
         torch.testing.assert_close(draws.mean(0), mean, atol=5e-3, rtol=0)
         torch.testing.assert_close(draws.std(0), sd, rtol=0.03, atol=0)
         assert torch.allclose(draws.exp().mean(0), layer.mean_factors(), rtol=0.01)
+
+
+@pytest.mark.parametrize("log_alpha", [-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0])
+def test_the_jeffreys_divergence_against_integration(log_alpha: float) -> None:
+    """KL = E log q + E log|z| + C for z ~ N(1, alpha), C such that it vanishes for N(0, 1): nothing but noise."""
+
+    def expected_log(mean: float, sd: float) -> float:
+        q = stats.norm(mean, sd)
+        low, high = mean - 12 * sd, mean + 12 * sd
+        return integrate.quad(lambda z: q.pdf(z) * math.log(abs(z)), low, high, points=[0.0, mean], limit=1000)[0]
+
+    sd = math.exp(log_alpha / 2)
+    wanted = expected_log(1.0, sd) - math.log(sd) - expected_log(0.0, 1.0)
+    assert float(kl_normal_jeffreys(torch.tensor(log_alpha).double())) == pytest.approx(wanted, abs=0.01)
+
+
+def test_normal_jeffreys_draws_its_factors_and_counts_their_divergence() -> None:
+    layer = NormalJeffreys(sn.Linear(3, 2), 3)
+    with torch.no_grad():
+        layer.z_mean.copy_(torch.tensor([1.0, -0.5, 0.2]))
+        layer.z_log_variance.copy_(torch.tensor([-2.0, 0.0, -4.0]))
+        with sn.drawing(layer, sn.exact, 0) as scope:
+            draws = torch.stack([layer.draw_factors((3,), scope) for _ in range(20_000)])
+    sd = (0.5 * layer.z_log_variance.detach()).exp()
+    assert bool(((draws.mean(0) - layer.z_mean.detach()).abs() < 4.5 * sd / 20_000**0.5).all())
+    torch.testing.assert_close(draws.std(0), sd, rtol=0.03, atol=0)
+    alpha = sd.square() / layer.z_mean.detach().square()
+    wanted = kl_normal_jeffreys(alpha.log()).sum()
+    torch.testing.assert_close(layer.divergence(STILL, sampled=False).detach(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_normal_jeffreys_finds_the_real_inputs() -> None:
+    """Of 20 inputs two matter: the factors of the others become noise, and pruning cuts just those."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 20, generator=generator)
+    y = 2 * x[:, :1] - x[:, 1:2] + 0.1 * torch.randn(400, 1, generator=generator)
+    net = sn.mlp((20, 1), method="normal-jeffreys", likelihood="gaussian")
+    sn.fit(net, (x, y), sn.TrainConfig(epochs=200, batch_size=100, lr=0.02))
+    chosen = sn.prune(net, 3.0)
+    assert chosen.masks["body.1.inner"][0].nonzero()[:, 1].tolist() == [0, 1]
+    with pytest.raises(sn.ArgumentError, match="one number, or one for each of the 1 layers, got 2 numbers"):
+        sn.prune(net, (1.0, 2.0))
 
 
 def test_concrete_masks_relax_bernoulli_ones() -> None:
@@ -146,7 +188,7 @@ def test_pruning_rules() -> None:
     net = sn.mlp((4, 3, 2), method="horseshoe")
     assert sn.prune(net).density == 1.0  # nothing has two modes before training
     assert sn.prune(net, threshold=9.0).weights == 0
-    with pytest.raises(sn.ArgumentError, match="a network built with method horseshoe"):
+    with pytest.raises(sn.ArgumentError, match="a network built with method horseshoe or normal-jeffreys"):
         sn.prune(sn.mlp((2, 2)))
 
 

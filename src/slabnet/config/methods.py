@@ -45,6 +45,11 @@ class Method:
     post_training: tuple[str, ...] = ()
     options: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def prunes(self) -> bool:
+        """Whether whole inputs of a layer can be cut by their factors (`slabnet.prune`)."""
+        return not self.selects and "a Selection" in self.post_training
+
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -100,6 +105,17 @@ METHODS: dict[str, Method] = {
             wrapper="horseshoe",
             post_training=("a Selection",),
             options=(("tau0", 1.0),),
+        ),
+        Method(
+            name="normal-jeffreys",
+            summary="Gaussian posterior with a scale-free factor for each input of a layer, which can be pruned",
+            source="Louizos, Ullrich & Welling 2017, Bayesian compression for deep learning",
+            posterior="gaussian",
+            slab=None,
+            selects=False,
+            bound=False,
+            wrapper="normal-jeffreys",
+            post_training=("a Selection",),
         ),
         Method(
             name="mc-dropout",

@@ -18,12 +18,12 @@ from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
 from slabnet.experiments.profiles import Plan, Profile
-from slabnet.experiments.tables import TABLES
+from slabnet.experiments.tables import READINGS, TABLES, table1
 
 if TYPE_CHECKING:
     from slabnet.experiments.grid import Grid
 
-PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe"
+PAPER_METHODS = "lbbnn,gaussian,mixture,concrete-dropout,horseshoe,normal-jeffreys"
 LEGEND = "+ better than the paper's median, - worse, = the same in three decimals; * inside the paper's range."
 commands = typer.Typer()
 
@@ -150,12 +150,19 @@ def table(
     results: Annotated[Path, typer.Argument(help="A folder of records, as `slabnet reproduce` writes them.")],
     format: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "text",
     only: Annotated[str | None, typer.Option(help=f"One table: {', '.join(TABLES)}; all if left out.")] = None,
+    reading: Annotated[
+        str,
+        typer.Option(help="ours: probabilities are averaged; authors: decisions as the authors' scripts take them."),
+    ] = "ours",
     json: Json = False,
 ) -> None:
     check_choice("table", "--format", format, FORMATS)
+    check_choice("table", "--reading", reading, READINGS)
     names = list(TABLES) if only is None else [check_choice("table", "--only", only, TABLES)]
     records = read_records(results)
     made = {name: TABLES[name](records) for name in names}
+    if "1" in made:
+        made["1"] = table1(records, reading)
     departures = departures_of(records)
     if json:
         print(json_module.dumps({name: t.to_dicts() for name, t in made.items()} | {"departures": departures}))

@@ -32,13 +32,16 @@ from slabnet.experiments.provenance import provenance
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.ways import rows_of
 from slabnet.selection.pruning import prune
-from slabnet.selection.rules import InfeasibleModel, median_model, threshold_model
+from slabnet.selection.rules import InfeasibleModel, median_model, slab_layers, threshold_model
 from slabnet.store import save
 from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
 from slabnet.training.progress import Show
 
 DRAWS = 10
+SCRIPTS_PRUNING = {
+    "normal-jeffreys": (2.8, 3.0, 5.0)
+}  # of minus log alpha, in the three layers of the authors' scripts
 logger = logging.getLogger("slabnet")
 FOREIGN = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
 
@@ -108,7 +111,7 @@ class _Experiment:
         else:
             self._fit("fit", net, None)
         chosen = _choose(net)
-        options: dict[str, Any] = {"draws": DRAWS, "seed": plan.seed}
+        options: dict[str, Any] = {"draws": DRAWS, "seed": plan.seed, "readings": True}
         rows = rows_of(net, chosen, net, test, post_trained=False, **options)
         joint: Network = net
         small: Network = net
@@ -200,8 +203,9 @@ def _foreign(plan: Plan) -> Split | None:
 
 def _choose(net: Network) -> Selection | None:
     """The median model, or what is left after pruning; None for methods that choose nothing."""
-    if net.method.wrapper == "horseshoe":
-        return prune(net)
+    if net.method.prunes:
+        limits = SCRIPTS_PRUNING.get(net.method.name)
+        return prune(net, limits if limits is not None and len(limits) == len(slab_layers(net)) else None)
     if not net.method.selects:
         return None
     try:

@@ -14,7 +14,10 @@ from slabnet.experiments.profiles import PAPERS_TABLES, Profile
 Record = dict[str, Any]
 PUBLISHED = {"mnist": (60_000, 10_000), "fashion-mnist": (60_000, 10_000)}  # rows to train on and to test on
 MISSING = ""  # a dash would read as "worse"
-METHODS_IN_ORDER = ("lbbnn", "gaussian", "mixture", "concrete-dropout", "horseshoe")
+METHODS_IN_ORDER = ("lbbnn", "gaussian", "mixture", "concrete-dropout", "horseshoe", "normal-jeffreys")
+PAPERS_NAME = {"normal-jeffreys": "horseshoe"}  # what the scripts behind the paper's horseshoe rows train
+READINGS = ("ours", "authors")
+UNKNOWN = "-"  # of records that were measured before both readings were kept
 
 
 class Group(NamedTuple):
@@ -66,8 +69,11 @@ def groups_of(records: list[Record]) -> list[Group]:
     return [Group._make((*key, found[key])) for key in order]
 
 
-def table1(records: list[Record]) -> Table:
+def table1(records: list[Record], reading: str = "ours") -> Table:
     """Every way to predict, median (min, max) over the runs, beside the paper's.
+
+    reading: "ours" averages probabilities; "authors" reads the same draws as the authors' scripts do
+        (`slabnet.prediction.readings`), with a dash where a record was measured before that was kept.
 
     The mark says whether our median is better (+) than the paper's, worse (-) or the same (=) in three decimals;
     an asterisk that it lies inside the paper's own range. Density marks are + where ours is smaller.
@@ -79,21 +85,37 @@ def table1(records: list[Record]) -> Table:
     for group in groups_of(records):
         for key, rows in _by_way(group).items():
             gamma, beta, post, draws = key
-            paper = _paper_row(group, key)
-            accuracy = [row["accuracy"] for row in rows]
-            median = statistics.median(accuracy)
+            paper, averaged = _paper_row(group, key), draws > 1
+            rows = [as_authors(row) for row in rows] if averaged and reading == "authors" else rows
             line = [group.dataset, group.label, str(len(rows)), gamma, beta, "Y" if post else "N", str(draws)]
-            line += [_spread(accuracy), _paper_spread(paper), _mark(median, paper, "accuracy", larger=True)]
-            averaged = draws > 1
+            line += [_spread(_known(rows, "accuracy")), _paper_spread(paper)]
+            line += [_mark(_known(rows, "accuracy"), paper, "accuracy", larger=True)]
             line += [_median(rows, "accuracy_at_95", ".3f") if averaged else MISSING, _paper(paper, "accuracy_at_95")]
             line += [
                 _median(rows, "classified_at_95", ".0f") if averaged else MISSING,
                 _paper(paper, "classified_at_95"),
             ]
-            density = statistics.median(row["density_used"] for row in rows)
-            line += [f"{density:.3f}", _paper(paper, "density"), _mark(density, paper, "density", larger=False)]
+            line += [_median(rows, "density_used", ".3f"), _paper(paper, "density")]
+            line += [_mark(_known(rows, "density_used"), paper, "density", larger=False)]
             lines.append(line)
-    return Table("Table 1: every way to predict, ours beside the paper's", header, lines)
+    by_authors = ", averaged rows read as the authors' scripts do" if reading == "authors" else ""
+    return Table(f"Table 1: every way to predict, ours beside the paper's{by_authors}", header, lines)
+
+
+def as_authors(row: Record) -> Record:
+    """A row with the numbers the authors' scripts would print for its draws; None where they were not kept."""
+    read = row.get("authors") or {}
+    decided, right = read.get("decided"), read.get("right")
+    return row | {
+        "accuracy": read.get("accuracy"),
+        "classified_at_95": decided,
+        "accuracy_at_95": right / decided if decided else None,
+        "density_used": read.get("density") if row["gamma"] == "SIM" and read.get("density") else row["density_used"],
+    }
+
+
+def _known(rows: list[Record], key: str) -> list[float]:
+    return [row[key] for row in rows if row[key] is not None]
 
 
 def table3(records: list[Record]) -> Table:
@@ -220,14 +242,17 @@ def _by_way(group: Group) -> dict[tuple[str, str, bool, int], list[Record]]:
 
 def _paper_row(group: Group, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
     """The same of the paper."""
+    method = PAPERS_NAME.get(group.method, group.method)
     for row in paper_table1() if group.comparable else ():
         key = (row["gamma"], row["beta"], row["post_trained"], row["draws"])
-        if (row["dataset"], row["method"]) == (group.dataset, group.method) and key == way:
+        if (row["dataset"], row["method"]) == (group.dataset, method) and key == way:
             return row
     return None
 
 
 def _spread(values: list[float]) -> str:
+    if not values:
+        return UNKNOWN
     middle = f"{statistics.median(values):.3f}"
     return middle if len(values) == 1 else f"{middle} ({min(values):.3f}, {max(values):.3f})"
 
@@ -245,14 +270,15 @@ def _paper(paper: dict[str, Any] | None, key: str) -> str:
 
 
 def _median(rows: list[Record], key: str, form: str) -> str:
-    values = [row[key] for row in rows if row[key] is not None]
-    return format(statistics.median(values), form) if values else MISSING
+    values = _known(rows, key)
+    return format(statistics.median(values), form) if values else UNKNOWN
 
 
-def _mark(value: float, paper: dict[str, Any] | None, key: str, larger: bool) -> str:
-    """+ better, - worse, = the same in three decimals; * inside the paper's range."""
-    if paper is None or paper[key] is None:
+def _mark(values: list[float], paper: dict[str, Any] | None, key: str, larger: bool) -> str:
+    """Of the median: + better, - worse, = the same in three decimals; * inside the paper's range."""
+    if paper is None or paper[key] is None or not values:
         return ""
+    value = statistics.median(values)
     gap = round(value, 3) - paper[key]
     mark = "=" if abs(gap) < 5e-4 else "+" if (gap > 0) == larger else "-"
     inside = key == "accuracy" and paper["accuracy_min"] - 5e-4 <= value <= paper["accuracy_max"] + 5e-4

@@ -15,7 +15,7 @@ from slabnet.config.methods import METHODS, Method
 from slabnet.config.settings import ACTIVATIONS, Prior, Start
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
-from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout
+from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.model.likelihoods import Categorical, Likelihood, likelihood_from
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
@@ -37,7 +37,12 @@ _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 _POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
-WRAPPERS: dict[str, Any] = {"concrete-dropout": ConcreteDropout, "mc-dropout": MCDropout, "horseshoe": Horseshoe}
+WRAPPERS: dict[str, Any] = {
+    "concrete-dropout": ConcreteDropout,
+    "mc-dropout": MCDropout,
+    "horseshoe": Horseshoe,
+    "normal-jeffreys": NormalJeffreys,
+}
 POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
 
 
@@ -92,7 +97,10 @@ class _Builder:
         prior = prior or Prior()
         if self.method.slab is not None and prior.slab == "gaussian":
             prior = prior.model_copy(update={"slab": self.method.slab})
-        if self.method.wrapper == "horseshoe":  # its weights are standard normal, the scales do the rest
+        if self.method.wrapper in (
+            "horseshoe",
+            "normal-jeffreys",
+        ):  # the weights are standard normal, the scales do the rest
             prior = prior.model_copy(update={"sigma_beta": 1.0})
         self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
         self.seed = seed_number(seed, "network")

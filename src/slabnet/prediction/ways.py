@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
+from slabnet.config.methods import METHODS
 from slabnet.core.records import Selection
 from slabnet.model.drawing import Draw, drawable_layers, mean
 from slabnet.model.draws import exact, fixed
+from slabnet.model.layers import SlabLayer
 from slabnet.model.networks import Network
 from slabnet.prediction.metrics import accuracy, accuracy_with_doubt
 from slabnet.prediction.predict import predict
+from slabnet.prediction.readings import authors_reading, scripts_density
 
 DOUBT = 0.95
-DRAWS_STRUCTURE = ("concrete-dropout", "mc-dropout", "horseshoe")  # more than weights is drawn: SIM in Table 1
+RAW_LOGITS = ("horseshoe", "normal-jeffreys")  # whose public scripts decide by raw logits
+# more than weights is drawn: SIM in Table 1
+DRAWS_STRUCTURE = ("concrete-dropout", "mc-dropout", "horseshoe", "normal-jeffreys")
 
 Rows = tuple[Tensor, Tensor]
 
@@ -26,6 +31,7 @@ class Row:
     """One way to predict. gamma: SIM drawn, MED median model, PRN pruned, ALL every weight; beta: SIM drawn, EXP mean.
 
     weights: how many weights the way uses, over all its draws; intercepts are not counted.
+    authors: what the authors' scripts would print for the same draws (`readings.py`), None where that was not computed.
     """
 
     method: str
@@ -41,6 +47,7 @@ class Row:
     density_expected: float
     density_active: float | None
     weights: int
+    authors: dict[str, float | int | None] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,6 +63,7 @@ def spike_slab_rows(
     post_trained: bool,
     draws: int,
     seed: int,
+    readings: bool = False,
 ) -> list[Row]:
     """The six rows of Table 1 for a network with indicators.
 
@@ -72,7 +80,7 @@ def spike_slab_rows(
         ("MED", "EXP", chosen_net, fixed(masks), 1),
     ]
     return [
-        _row(method, gamma, beta, post_trained, net, draw, number, chosen, test, seed)
+        _row(method, gamma, beta, post_trained, net, draw, number, chosen, test, seed, readings)
         for gamma, beta, net, draw, number in ways
     ]
 
@@ -86,13 +94,15 @@ def rows_of(
     post_trained: bool,
     draws: int,
     seed: int,
+    readings: bool = False,
 ) -> list[Row]:
     """The rows of Table 1 that the method of `net` has.
 
     chosen, chosen_net: the model that was chosen (by alpha or by pruning), and the network that predicts with it.
+    readings: also read the averaged rows as the authors' scripts do, which draws everything once more.
     """
     method = net.method
-    options: dict[str, Any] = {"post_trained": post_trained, "seed": seed}
+    options: dict[str, Any] = {"post_trained": post_trained, "seed": seed, "readings": readings}
     if method.selects:
         assert chosen is not None
         return spike_slab_rows(method.name, net, chosen_net or net, chosen, test, draws=draws, **options)
@@ -107,7 +117,7 @@ def rows_of(
         ways += [("PRN", "SIM", chosen_net, fixed(chosen.masks, exact), r) for r in (1, draws)]
         ways += [("PRN", "EXP", chosen_net, fixed(chosen.masks), 1)]
     return [
-        _row(method.name, g, b, post_trained, way_net, draw, r, chosen if g == "PRN" else None, test, seed)
+        _row(method.name, g, b, post_trained, way_net, draw, r, chosen if g == "PRN" else None, test, seed, readings)
         for g, b, way_net, draw, r in ways
     ]
 
@@ -129,9 +139,11 @@ def _row(
     chosen: Selection | None,
     test: Rows,
     seed: int,
+    readings: bool = False,
 ) -> Row:
     x, y = test
     prediction = predict(net, x, draws, draw=draw, seed=seed)
+    authors = _authors(method, gamma, net, draw, draws, test, seed) if readings and draws > 1 else None
     doubt = accuracy_with_doubt(prediction, y, DOUBT)
     return Row(
         method=method,
@@ -147,7 +159,19 @@ def _row(
         density_expected=1.0 if chosen is None else chosen.total.expected,
         density_active=1.0 if chosen is None else chosen.total.active,
         weights=prediction.used_weights,
+        authors=authors,
     )
+
+
+def _authors(
+    method: str, gamma: str, net: nn.Module, draw: Draw, draws: int, test: Rows, seed: int
+) -> dict[str, float | int | None]:
+    """The scripts' reading of the same draws, and the density they print where indicators are drawn."""
+    reading = authors_reading(net, *test, draws, draw=draw, seed=seed, raw=method in RAW_LOGITS)
+    if gamma == "SIM" and METHODS[method].selects:
+        alphas = [part.alpha.detach().cpu() for part in drawable_layers(net).values() if isinstance(part, SlabLayer)]
+        reading = replace(reading, density=scripts_density(alphas))
+    return reading.to_dict()
 
 
 def print_rows(title: str, rows: list[Row]) -> None:

@@ -3,7 +3,8 @@
 from slabnet.model.baselines.concrete_dropout import ConcreteDropout
 from slabnet.model.baselines.ensemble import Ensemble
 from slabnet.model.baselines.horseshoe import Horseshoe
-from slabnet.model.baselines.inputs import InputNoise
+from slabnet.model.baselines.inputs import InputNoise, PrunableInputs
 from slabnet.model.baselines.mc_dropout import MCDropout
+from slabnet.model.baselines.normal_jeffreys import NormalJeffreys
 
-__all__ = ["ConcreteDropout", "Ensemble", "Horseshoe", "InputNoise", "MCDropout"]
+__all__ = ["ConcreteDropout", "Ensemble", "Horseshoe", "InputNoise", "MCDropout", "NormalJeffreys", "PrunableInputs"]

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from slabnet.core.errors import check_number
 from slabnet.core.noise import normal_like
 from slabnet.maths.divergences import kl_lognormal_gamma, log_softplus, softplus
-from slabnet.model.baselines.inputs import InputNoise
+from slabnet.model.baselines.inputs import PrunableInputs
 from slabnet.model.drawing import Scope
 from slabnet.model.layers import SlabLayer
 
 START_SD = 0.1  # of the logarithm of each factor
 
 
-class Horseshoe(InputNoise):
+class Horseshoe(PrunableInputs):
     """w_ij = s z_i v_ij with v ~ N(0, 1), z_i ~ half-Cauchy(1) for input i, s ~ half-Cauchy(tau0) for the layer.
 
     A half-Cauchy(k) squared is a Gamma(1/2, scale k^2) times an inverse Gamma(1/2, 1). The four variables have
@@ -46,6 +46,9 @@ class Horseshoe(InputNoise):
         rho = self._scales("rho")
         units, layer = (softplus(torch.stack(pair)).square().sum(0) for pair in (rho[:2], rho[2:]))
         return 0.5 * (a + b + (c + d)), 0.5 * (units + layer).sqrt()
+
+    def pruning_score(self) -> Tensor:
+        return self.log_scale[0]
 
     def mean_factors(self) -> Tensor:
         mean, sd = self.log_scale

@@ -1,4 +1,4 @@
-"""What dropout and the group horseshoe share: a layer whose inputs are each multiplied by a drawn factor."""
+"""What dropout and priors of whole units share: a layer whose inputs are each multiplied by a drawn factor."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ class InputNoise(Drawable):
         factors = self.factors(scope_of(self), len(x))
         out: Tensor = self.inner(x * factors.reshape(factors.shape + (1,) * (x.ndim - 2)))
         return out
+
+
+class PrunableInputs(InputNoise):
+    """Factors by which whole inputs can be told to be needless: `slabnet.prune` reads `pruning_score`."""
+
+    def pruning_score(self) -> Tensor:
+        """For each input unit a number that is large where the unit is needed."""
+        raise NotImplementedError(f"{type(self).__name__} must say which of its units are needed")
 
 
 def inner_weight(inner: nn.Module) -> tuple[Tensor, Tensor | None]:
