@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -300,14 +301,35 @@ def test_tables_hold_our_medians_beside_the_papers_numbers(results: Path) -> Non
     assert [x[7] for x in layers.lines] == ["0.0520", "0.0598", "0.2217"]
     found = [r["layers"][0]["inclusion"] for r in mnist if r["plan"]["network"]["method"] == "lbbnn"]
     assert layers.lines[0][5] == f"{sum(found) / 2:.4f}"
-    assert {line[1].split(",")[0] for line in densities(mnist).lines} == {"lbbnn", "horseshoe"}
-    assert [g.method for g in groups_of(records)][:5] == [
+    assert {line[1].split(",")[0] for line in densities(mnist).lines} == {"lbbnn", "horseshoe", "normal-jeffreys"}
+    assert [g.method for g in groups_of(records)][:6] == [
         "lbbnn",
         "gaussian",
         "mixture",
         "concrete-dropout",
         "horseshoe",
+        "normal-jeffreys",
     ]
+
+
+def test_the_authors_reading_of_the_same_draws(results: Path) -> None:
+    records = read_records(results)
+    ours, theirs = table1(records), table1(records, "authors")
+    assert "as the authors' scripts do" in theirs.title
+    averaged = [number for number, line in enumerate(ours.lines) if int(line[6]) > 1]
+    assert averaged
+    for number, (left, right) in enumerate(zip(ours.lines, theirs.lines, strict=True)):
+        assert left[:7] == right[:7]
+        if number not in averaged:
+            assert left == right
+    group = next(g for g in groups_of(records) if g.method == "lbbnn")
+    read = [r["authors"] for run in group.runs for r in run["rows"] if (r["gamma"], r["draws"]) == ("SIM", 10)]
+    line = next(x for x in theirs.lines if x[1].startswith("lbbnn") and x[3:7] == ["SIM", "SIM", "N", "10"])
+    decided = [r["decided"] for r in read[:: len(read) // len(group.runs)]]
+    assert line[12] == f"{statistics.median(decided):.0f}"
+    old = [{**r, "rows": [{k: v for k, v in row.items() if k != "authors"} for row in r["rows"]]} for r in records]
+    lines = table1(old, "authors").lines
+    assert {lines[number][12] for number in averaged} == {"-"}  # measured before both were kept
 
 
 def test_marks() -> None:
