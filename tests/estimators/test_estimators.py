@@ -172,7 +172,7 @@ def test_two_classes_have_one_output() -> None:
     assert small.density_ == model.density_ < 0.2
     assert {float(v) for layer in small.inclusion_probabilities_ for v in layer.ravel()} <= {0.0, 1.0}
     post = model.sparsify("budget", weights=12, data=(x, y), epochs=10)
-    assert post.n_weights_ == 12
+    assert post.chosen_.total.median_weights == 12 >= post.n_weights_ > 0
     assert post.score(x, y) > 0.9
     assert model.selection_ is None  # the first one is as it was
     with pytest.raises(sn.ArgumentError, match="rule must be one of median"):

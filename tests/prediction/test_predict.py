@@ -93,7 +93,7 @@ def test_density_used_comes_from_the_same_draws() -> None:
     assert found.density_used_by_layer == {n: pytest.approx(float(u.float().mean())) for n, u in used.items()}
     assert sn.predict(net, X, 1).density_used < found.density_used < sn.predict(net, X, 60).density_used
     assert sn.predict(net, X, draw=sn.mean).density_used == 1.0
-    assert sn.predict(net, X, draw=sn.median).density_used == sn.median_model(net).density
+    assert sn.predict(net, X, draw=sn.median).density_used == sn.median_model(net).total.median
 
 
 def test_intervals_are_quantiles_of_the_draws() -> None:
@@ -240,7 +240,7 @@ def test_modes_of_submodules_are_put_back() -> None:
 def test_weights_in_use_under_fixed_means() -> None:
     net = fitted()
     chosen = sn.median_model(net)
-    assert sn.predict(net, X, draw=sn.fixed(chosen.masks, sn.mean)).used_weights == chosen.weights
+    assert sn.predict(net, X, draw=sn.fixed(chosen.masks, sn.mean)).used_weights == chosen.total.median_weights
 
 
 def test_a_likelihood_of_one_s_own_is_summarised_by_variances() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import slabnet as sn
+from slabnet.config.methods import ScaleMixture
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.paths import find_paths
 from slabnet.selection.rules import describe, threshold_model
@@ -191,7 +195,7 @@ def test_a_budget_takes_the_most_probable_weights() -> None:
     alphas = torch.cat([net.body[1].alpha.flatten(), net.body[3].alpha.flatten()]).detach()
     for count in (2, 7, 32):
         chosen = sn.budget_model(net, weights=count, infeasible="path")
-        assert chosen.weights == count
+        assert chosen.total.median_weights == count >= chosen.weights
         assert chosen.feasible
     with pytest.warns(UserWarning, match="1 weights hold no path from an input to an output; it has the 2 of one"):
         assert sn.budget_model(net, weights=1, infeasible="path").weights == 2
@@ -211,7 +215,8 @@ def test_a_path_comes_out_of_the_budget() -> None:
     first[0] = 4.0  # three weights into a unit from which the way on is closed
     second[0, 0], second[0, 1], first[1, 2] = -9.0, -1.0, -1.0
     chosen = sn.budget_model(net, weights=3, infeasible="path")
-    assert (chosen.weights, chosen.feasible, chosen.rule) == (3, True, "budget + path")
+    assert (chosen.total.median_weights, chosen.feasible, chosen.rule) == (3, True, "budget + path")
+    assert chosen.weights == 2  # the third leads nowhere
     inside = [mask[0].tolist() for mask in chosen.masks.values()]
     assert inside[1] == [[False, True]]
     assert inside[0][1] == [False, False, True]
@@ -283,3 +288,65 @@ def test_a_selection_saved_and_loaded(tmp_path: Path) -> None:
     sn.save(net, tmp_path / "m.slab")
     with pytest.raises(sn.FileError, match="must hold a selection"):
         sn.load_selection(tmp_path / "m.slab", net)
+
+
+@torch.no_grad()
+def at_rest(net: sn.Network, name: str) -> None:
+    """Put every weight of a layer where the prior has it: alpha = psi = 0.5, mu = 0, sigma = sigma_beta = 1."""
+    layer = net.get_submodule(name)
+    assert isinstance(layer, sn.Linear)
+    generator = torch.Generator().manual_seed(0)
+    layer.weight.omega.copy_(1e-4 * torch.randn(layer.weight.mu.shape, generator=generator))  # type: ignore[union-attr]
+    layer.weight.mu.copy_(1e-4 * torch.randn(layer.weight.mu.shape, generator=generator))
+    layer.weight.rho.fill_(math.log(math.e - 1))
+
+
+@torch.no_grad()
+def test_weights_that_rest_at_the_prior_are_in_no_median_model() -> None:
+    """psi equals the threshold: half of the alphas lie above it by chance, and none says anything."""
+    net = sn.mlp((6, 10, 8, 1), prior=sn.Prior(psi=0.5), likelihood="gaussian")
+    at_rest(net, "body.3")
+    layer = net.body[3]
+    above = int((layer.weight.alpha > 0.5).sum())
+    assert 20 < above < 60
+    chosen = threshold_model(net)
+    assert int(chosen.masks["body.3"][0].sum()) == 0
+    assert (chosen.feasible, chosen.broken, chosen.weights, chosen.density) == (False, "body.3", 0, 0.0)
+    layer.weight.mu[2, 3], layer.weight.omega[2, 3] = 1.0, 3.0  # the data speak for one of them
+    chosen = sn.median_model(net)
+    assert chosen.masks["body.3"][0].nonzero().tolist() == [[2, 3]]
+    assert chosen.weights == 6 + 1 + 1  # its unit's inputs, itself, and the way on
+    assert chosen.total.median_weights == 60 + 1 + 8
+    assert sn.predict(net, torch.zeros(3, 6), draw=sn.median_drawn).used_weights == 60 + 1 + 8
+    assert torch.equal(chosen.masks["body.3"][0], sn.stability([net, net]).weights["body.3"] > 0)
+
+
+@torch.no_grad()
+def test_where_everything_rests_a_lower_threshold_takes_it_and_a_path_is_added() -> None:
+    net = sn.mlp((4, 1), prior=sn.Prior(psi=0.5), likelihood="gaussian")
+    at_rest(net, "body.1")
+    assert threshold_model(net).weights == 0
+    assert sn.median_model(net, infeasible="path").weights == 1
+    assert sn.median_model(net, infeasible="lower").feasible
+
+
+@pytest.mark.parametrize("slab", ["gaussian", ScaleMixture(pi=0.5, variances=(1.0, 0.25))])
+def test_the_divergences_of_single_weights_add_up(slab: Any) -> None:
+    prior = sn.Prior(psi=0.3, sigma_beta=0.7 if slab == "gaussian" else 1.0, slab=slab)
+    for layer in drawable_layers(sn.mlp((5, 4), prior=prior).double()).values():
+        assert isinstance(layer, sn.Linear)
+        each = layer.prior.weight_kl(layer.blocks())
+        torch.testing.assert_close(sum(part.sum() for part in each), layer.kl().detach(), rtol=1e-9, atol=0)
+
+
+def test_counts_of_an_estimator_are_of_active_weights() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 5))
+    model = sn.SlabRegressor(hidden=(10, 10), epochs=40, random_state=0).fit(x, 2 * x[:, 0] - x[:, 1])
+    chosen = model.chosen_
+    assert chosen.active is not None
+    on_paths = sum(int(mask.sum()) for mask in chosen.active.values())
+    assert 0 < model.n_weights_ == on_paths < chosen.total.median_weights
+    assert model.density_ == on_paths / (50 + 100 + 10)
+    found = sn.inspect_network(model.network_)
+    assert found["total"]["active_weights"] == on_paths

@@ -83,7 +83,7 @@ def demo(
     print_rows(f"digits: {trained} training and {tested} test images of 8 x 8 pixels", found.rows)
     total, chosen = found.chosen.total, found.chosen
     reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
-    print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({total.median:.2%}); {reached}.")
+    print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({chosen.density:.2%}); {reached}.")
     print(printable(f"Done in {found.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}"))
 
 

@@ -16,7 +16,7 @@ from slabnet.core.errors import check_number, refuse
 class Densities:
     """Shares of the weights (intercepts are counted apart) in four meanings, for a layer or in total.
 
-    used: in at least one of the draws of a prediction; median: alpha above the threshold;
+    used: in at least one of the draws of a prediction; median: in the masks of the chosen model;
     expected: mean alpha; active: on a path from an input to an output (None where paths are unknown).
     `used` belongs to a prediction and stands there. neurons: units of the layer, active_neurons: on a path.
     """
@@ -62,12 +62,16 @@ class Selection:
 
     @property
     def weights(self) -> int:
-        """Number of weights in the model, intercepts not counted."""
-        return self.total.median_weights
+        """Number of weights on a path from an input to an output, intercepts not counted.
+
+        Where paths are not known, every weight of the masks counts; `total.median_weights` always counts those.
+        """
+        return self.total.median_weights if self.total.active_weights is None else self.total.active_weights
 
     @property
     def density(self) -> float:
-        return self.total.median
+        """The share that `weights` is of all there are."""
+        return self.total.median if self.total.active is None else self.total.active
 
     def __repr__(self) -> str:
         return f"Selection({self.rule}: {self.weights} of {self.total.weights} weights, feasible={self.feasible})"

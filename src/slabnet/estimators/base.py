@@ -310,13 +310,13 @@ class SlabEstimator(MarksExtrapolation, SelectorMixin, BaseEstimator):  # type: 
 
     @property
     def density_(self) -> float:
-        """The share of the weights that the median model, or the chosen one, keeps."""
+        """The share of the weights that are active in the median model, or in the chosen one."""
         check_is_fitted(self)
         return self.chosen_.density if self.network_.method.selects else 1.0
 
     @property
     def n_weights_(self) -> int:
-        """The number of weights that the median model, or the chosen one, keeps, intercepts not counted."""
+        """The number of active weights (on a path from an input to an output) of the chosen, or the median, model."""
         check_is_fitted(self)
         if self.network_.method.selects:
             return self.chosen_.weights

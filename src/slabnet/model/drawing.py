@@ -51,6 +51,10 @@ class Drawable(nn.Module):
         """The weight, and the intercept where there is one, of a layer whose weights have a posterior."""
         return ()
 
+    def informed(self, blocks: Sequence[Block]) -> list[Tensor]:
+        """Of each block, the weights that say more than their prior does: all of them, where nothing else is known."""
+        return [torch.ones_like(block.mu, dtype=torch.bool) for block in blocks]
+
     def drawn_parameters(self) -> Iterable[Tensor]:
         """What a draw depends on: it must not change while a draw lasts."""
         return self.parameters()

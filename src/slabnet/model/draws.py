@@ -107,7 +107,10 @@ class Score(Exact):
 
 @dataclass(frozen=True)
 class Median(Draw):
-    """The median probability model: gamma = 1 where alpha > threshold; beta at its mean, or drawn."""
+    """The median probability model: gamma = 1 where alpha > threshold; beta at its mean, or drawn.
+
+    Weights that rest at their prior are not in it (`median_model` says why).
+    """
 
     threshold: float = 0.5
     drawn: bool = False
@@ -121,6 +124,11 @@ class Median(Draw):
 
     def draw(self, block: Block, seed: Tensor) -> Drawn:
         return draw_median(block, self.threshold, seed if self.drawn else None)
+
+    def draw_layer(self, layer: Drawable, scope: Scope) -> tuple[tuple[Drawn, ...], Tensor | None]:
+        drawn, kl = super().draw_layer(layer, scope)
+        moved = layer.informed(scope.blocks(layer))
+        return tuple(_only(one, mask) for one, mask in zip(drawn, moved, strict=True)), kl
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,14 @@ class Fixed(Draw):
 
     def forward(self, layer: Drawable, x: Tensor, scope: Scope) -> Tensor:
         return self.base.forward(layer, x, scope)
+
+
+def _only(drawn: Drawn, mask: Tensor) -> Drawn:
+    """The draw without the weights outside of `mask`; without indicators as it is."""
+    if drawn.gamma is None:
+        return drawn
+    gamma = drawn.gamma * mask
+    return drawn._replace(value=gamma * drawn.beta, gamma=gamma)
 
 
 local = Local()

@@ -23,6 +23,8 @@ from slabnet.kernels.reference import slab_kl
 from slabnet.maths.divergences import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
 from slabnet.model.posteriors import Block, Drawn, log_q_beta, log_q_gamma
 
+AT_PRIOR = 0.01  # nats: of 50 x 50 weights that carry nothing most lie below 1e-6, of those that do above 0.3
+
 
 def layer_prior(prior: Prior, index: int, layers: int, shape: tuple[int, ...], groups: int = 1) -> LayerPrior:
     """The part of `prior` that layer `index` of `layers` holds; inputs are dimension 1 of its weight."""
@@ -165,6 +167,34 @@ class LayerPrior(nn.Module):
         for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
             total = total + self._block_kl(block, log_psi, log_not_psi)
         return total
+
+    @torch.no_grad()
+    def weight_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
+        """KL of q(beta, gamma) of each single weight from its prior (eq. 3 and 6), block by block."""
+        found = []
+        for block, (log_psi, log_not_psi) in zip(blocks, self._inclusion(blocks)[0], strict=True):
+            if self.closed_form:
+                slab = kl_normal(block.mu, log_softplus(block.rho), self._log_sigma_beta(block.mu))
+            else:
+                slab = self._slab_kl_by_quadrature(block)
+            if block.omega is None:
+                found.append(slab)
+                continue
+            found.append(kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab)
+        return found
+
+    def informed(self, blocks: Sequence[Block]) -> list[Tensor]:
+        """Of each block, the weights whose posterior the data have moved away from the prior.
+
+        A weight that the data say nothing about rests at its prior: alpha = psi, mu = 0, sigma = sigma_beta. Within
+        AT_PRIOR nats of it, it says what was said before any data, whatever psi is. Decided indicators count as moved,
+        and so does every weight of a block without indicators.
+        """
+        found = []
+        for block, kl in zip(blocks, self.weight_kl(blocks), strict=True):
+            moved = torch.ones_like(kl, dtype=torch.bool) if block.omega is None else ~(kl <= AT_PRIOR)
+            found.append(moved if block.pinned is None else moved | block.pinned)
+        return found
 
     def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
         """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""

@@ -35,6 +35,7 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
                 "intercepts": numbers.intercepts,
                 "median_weights": numbers.median_weights,
                 "median_intercepts": numbers.median_intercepts,
+                "active_weights": numbers.active_weights,
                 "density_used": float(used[name].double().mean()),
                 "density_median": numbers.median,
                 "density_expected": numbers.expected,
@@ -58,6 +59,7 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
             "intercepts": total.intercepts,
             "median_weights": total.median_weights,
             "median_intercepts": total.median_intercepts,
+            "active_weights": total.active_weights,
             "density_used": count / total.weights,
             "density_median": total.median,
             "density_expected": total.expected,
@@ -94,17 +96,20 @@ def as_text(found: dict[str, Any]) -> str:
     """The same for a person."""
     if "selection" in found:
         return selection_text(found["selection"])
-    head = ("layer", "shape", "weights", "in median", "used", "median", "expected", "active", "alpha 0 to 1")
+    head = ("layer", "shape", "weights", "in model", "used", "median", "expected", "active", "alpha 0 to 1")
     rows = [head]
     for layer in [*found["layers"], {"layer": "all", "shape": [], **found["total"]}]:
         shape = " x ".join(str(size) for size in layer["shape"])
-        active = "?" if layer["density_active"] is None else f"{layer['density_active']:.4f}"
+        on_path, share = layer["active_weights"], layer["density_active"]
+        active = "?" if share is None else f"{share:.4f}"
+        count = layer["median_weights"] if on_path is None else on_path
         shares = (f"{layer[f'density_{kind}']:.4f}" for kind in ("used", "median", "expected"))
         bars = histogram(layer["alpha_histogram"]) if "alpha_histogram" in layer else ""
-        rows.append((layer["layer"], shape, str(layer["weights"]), str(layer["median_weights"]), *shares, active, bars))
+        rows.append((layer["layer"], shape, str(layer["weights"]), str(count), *shares, active, bars))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += ["", f"used: in at least one of {found['draws']} draws. Intercepts are not counted as weights."]
+    lines += ["", "in model: weights of the median model on a path from an input to an output (active). used: in at"]
+    lines += [f"least one of {found['draws']} draws. Intercepts are not counted as weights."]
     return "\n".join([*lines, *_sentences(found)])
 
 

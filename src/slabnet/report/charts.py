@@ -154,7 +154,7 @@ def bound_chart(epochs: Mapping[str, Any]) -> Figure:
 
 def density_chart(epochs: Mapping[str, Any]) -> Figure:
     """Densities and how far alpha has come, over the epochs."""
-    names = [("density_median", "weights in the median model"), ("density_expected", "mean alpha")]
+    names = [("density_median", "weights with alpha above one half"), ("density_expected", "mean alpha")]
     names += [("alpha_moving", "alpha still moving"), ("alpha_at_prior", "alpha at rest at the prior")]
     found = [(text, [float(v) for v in epochs[key]]) for key, text in names if epochs.get(key)]
     count = len(found[0][1])

@@ -51,7 +51,7 @@ def _summary(measured: Measured) -> Section:
         if chosen is None or total is None
         else (
             f"; the {chosen.rule} model keeps {short(chosen.weights)} of its"
-            f" {short(total.weights)} weights ({percent(total.median, 2)})"
+            f" {short(total.weights)} weights ({percent(chosen.density, 2)})"
         )
     )
     what = f" to predict {subject.target}" if subject.target else ""

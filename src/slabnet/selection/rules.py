@@ -1,7 +1,8 @@
 """Choose one model from the posterior. Every rule returns a `Selection`.
 
-`median_model` (alpha > lambda), `budget_model` (so many weights), `most_probable_model`; selection by WAIC, DIC
-or FIC is in `criteria.py`. A model no output of which can be reached is *infeasible* (supplement B): see `infeasible`.
+`median_model` (alpha > lambda, and moved from the prior), `budget_model` (so many weights), `most_probable_model`;
+selection by WAIC, DIC or FIC is in `criteria.py`. A model no output of which can be reached is *infeasible*
+(supplement B): see `infeasible`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class InfeasibleModel(SlabnetError):
 def median_model(net: nn.Module, threshold: float = 0.5, infeasible: Infeasible = "raise") -> Selection:
     """The median probability model: every weight and intercept with alpha > threshold (sec. 3, supplement B).
 
+    A weight that rests at its prior is not in it, whatever its alpha: q(beta, gamma) of it lies within 0.01 nats of
+    the prior, so the data say nothing about it. Where psi is one half, its alpha lies on either side of the threshold
+    by chance alone. Counts (`chosen.weights`, `chosen.density`) are of *active* weights, those on a path from an
+    input to an output; `chosen.total.median_weights` counts the others too.
+
     infeasible: what to do if no input can reach any output: "raise" an error that names the first layer that
     breaks every path; "lower" the threshold to the largest that is feasible; add the most probable "path";
     or "allow" it with a warning: a model of intercepts only.
@@ -47,12 +53,20 @@ def median_model(net: nn.Module, threshold: float = 0.5, infeasible: Infeasible 
 
 @torch.no_grad()
 def threshold_model(net: nn.Module, threshold: float = 0.5, rule: str = "threshold") -> Selection:
-    """Every weight and intercept with alpha > threshold, feasible or not."""
+    """Every weight and intercept with alpha > threshold that has left its prior, feasible or not."""
     masks = {
+        name: tuple(mask & moved for mask, moved in zip(above, layer.informed(layer.blocks()), strict=True))
+        for (name, layer), above in zip(slab_layers(net).items(), _above(net, threshold).values(), strict=True)
+    }
+    return describe(net, masks, rule, threshold)
+
+
+def _above(net: nn.Module, threshold: float) -> dict[str, Mask]:
+    """Every weight and intercept with alpha > threshold, at rest at its prior or not."""
+    return {
         name: tuple(_alpha(block.omega, block.mu) > threshold for block in layer.blocks())
         for name, layer in slab_layers(net).items()
     }
-    return describe(net, masks, rule, threshold)
 
 
 @torch.no_grad()
@@ -83,6 +97,7 @@ def budget_model(
 ) -> Selection:
     """The most probable model with a given number of weights, or share of them: those of largest alpha.
 
+    `chosen.total.median_weights` is that number; `chosen.weights` counts those of them on a path to an output.
     Intercepts are in where their alpha is above one half. Ties are broken by the position of the weight. With
     infeasible="path" the most probable path comes first and the rest of the budget after it; a budget that holds no
     path is exceeded by one, with a warning.
@@ -107,7 +122,11 @@ def budget_model(
     parts = torch.split(inside, [layer.weight.mu.numel() for layer in layers.values()])
     masks: dict[str, Mask] = {}
     for (name, layer), part in zip(layers.items(), parts, strict=True):
-        rest = tuple(_alpha(block.omega, block.mu) > 0.5 for block in layer.blocks()[1:])
+        moved = layer.informed(layer.blocks())
+        rest = tuple(
+            (_alpha(block.omega, block.mu) > 0.5) & apart
+            for block, apart in zip(layer.blocks()[1:], moved[1:], strict=True)
+        )
         masks[name] = (part.reshape(layer.weight.mu.shape), *rest)
     chosen = describe(net, masks, "budget")
     if infeasible != "path" or chosen.feasible is not False:
@@ -172,21 +191,29 @@ def _way_out(net: nn.Module, chosen: Selection, infeasible: str) -> Selection:
 
 
 def _lowered(net: nn.Module, chosen: Selection) -> Selection:
-    """Bisection over the values alpha takes: feasibility can only be lost as the threshold rises."""
+    """Bisection over the values alpha takes: feasibility can only be lost as the threshold rises.
+
+    Where the weights that have left their prior make no path at any threshold, those at rest are taken too.
+    """
     alphas = torch.cat([layer.alpha.detach().flatten() for layer in slab_layers(net).values()]).double()
     values = torch.unique(alphas[alphas <= (chosen.threshold or 0.5)]).tolist()
-    low, high, best = 0, len(values) - 1, None
-    while low <= high:
-        middle = (low + high) // 2
-        below = values[middle - 1] if middle else 0.0
-        found = threshold_model(net, below, "lowered threshold")
-        if found.feasible:
-            best, low = found, middle + 1
-        else:
-            high = middle - 1
-    if best is None:
-        raise InfeasibleModel("median model: no threshold gives a path from an input to an output")
-    return best
+    rule = "lowered threshold"
+
+    def resting_too(below: float) -> Selection:
+        return describe(net, _above(net, below), rule, below)
+
+    for model_at in (lambda below: threshold_model(net, below, rule), resting_too):
+        low, high, best = 0, len(values) - 1, None
+        while low <= high:
+            middle = (low + high) // 2
+            lowered = model_at(values[middle - 1] if middle else 0.0)
+            if lowered.feasible:
+                best, low = lowered, middle + 1
+            else:
+                high = middle - 1
+        if best is not None:
+            return best
+    raise InfeasibleModel("median model: no threshold gives a path from an input to an output")
 
 
 def _with(masks: dict[str, Mask], added: Mapping[str, Tensor] | None) -> dict[str, Mask]:

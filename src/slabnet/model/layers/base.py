@@ -96,6 +96,9 @@ class SlabLayer(Drawable):
     def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
         return self.prior.moments(blocks)
 
+    def informed(self, blocks: Sequence[Block]) -> list[Tensor]:
+        return self.prior.informed(blocks)
+
     def draw_relaxed(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
     ) -> tuple[list[Tensor], Tensor] | None:
