@@ -13,7 +13,10 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from slabnet.core.threads import bound_waiting
 from slabnet.core.version import __version__
+
+bound_waiting()  # before torch is loaded
 
 if TYPE_CHECKING:
     from slabnet import data

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from slabnet.core.errors import check_choice
+from slabnet.core.errors import check_choice, one_line
+from slabnet.kernels.sources import SYMBOL, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,12 +114,35 @@ def library() -> tuple[str, ctypes.CDLL] | None:
     able = VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("baseline",))
     for name in able if wanted == "auto" else (wanted,):
         path = Path(__file__).with_name(f"kernels.{name}{'.dll' if os.name == 'nt' else '.so'}")
-        if path.exists():
-            return name, _load(path)
+        if path.exists() and (loaded := _load(path)) is not None:
+            return name, loaded
     return None
 
 
-def _load(path: Path) -> ctypes.CDLL:
+def refusal(path: Path) -> str | None:
+    """Why a library is not used, None where it is: it does not load, or was built from other sources than these."""
+    try:
+        compiled_from = _sources_of(ctypes.CDLL(str(path)))
+    except OSError as error:  # torch's OpenMP is not there to be shared, or another machine's library
+        return one_line(str(error))
+    installed = digest(Path(__file__).parent / "c")
+    if compiled_from == installed:
+        return None
+    return f"{path.name} was built from C sources {compiled_from or 'of no name'}, installed are {installed}"
+
+
+def _sources_of(loaded: ctypes.CDLL) -> str:
+    try:
+        named = getattr(loaded, SYMBOL)
+    except AttributeError:  # built before libraries said so
+        return ""
+    named.argtypes, named.restype = [], ctypes.c_char_p
+    return str(named().decode())
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    if refusal(path) is not None:
+        return None
     loaded = ctypes.CDLL(str(path))
     freed = torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps freed memory up to twice the largest block it
     del freed  # has seen freed: without this a step's buffers go back to the system and fault in again
@@ -131,10 +155,20 @@ def _load(path: Path) -> ctypes.CDLL:
 
 @cache
 def function(name: str) -> Any:
-    """The C function behind a pass; called with addresses, and the number of threads last."""
-    found = library()
-    assert found is not None
-    return getattr(found[1], f"slabnet_{name}")
+    """The C function behind a pass; called with addresses, and the number of threads last.
+
+    ctypes takes more arguments than a function has: how many there are is compared here, with the signature.
+    """
+    loaded = library()
+    assert loaded is not None
+    in_c, arity = getattr(loaded[1], f"slabnet_{name}"), len(_SIGNATURES[name]) + 1
+
+    def checked(*arguments: int | float | None) -> int:
+        if len(arguments) != arity:
+            raise TypeError(f"the pass {name} takes {arity} arguments, threads last, got {len(arguments)}")
+        return int(in_c(*arguments))
+
+    return checked
 
 
 def call(name: str, *arguments: Tensor | int | float | None) -> None:

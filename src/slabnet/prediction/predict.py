@@ -13,6 +13,7 @@ from slabnet.core.devices import device_of
 from slabnet.core.errors import check_number, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.core.records import Prediction
+from slabnet.core.threads import threads_for, work_of
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Draw, Scope, drawable_layers, drawing, members_of
 from slabnet.model.draws import exact
@@ -66,10 +67,11 @@ def predict(
     if not draw.draws_weights:
         refuse("predict", "draw", "one that draws weights, or a single network", draw.name)
     average = _Average(net, likelihood, draw, seed_number(seed, "predict"), draws, chunk, device)
+    work = work_of(net, min(chunk, len(rows)), rows.shape[2:].numel())
     modes = {part: part.training for part in net.modules()}
     net.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(work):
             prediction = average.run(rows, intervals, keep_draws)
     finally:
         for part, mode in modes.items():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.core.devices import device_of
 from slabnet.core.errors import check_whole, one_line, refuse
+from slabnet.core.threads import IMAGE
 from slabnet.distributed.group import Group
 from slabnet.model.likelihoods import Likelihood, check_finite
 from slabnet.model.networks import Network
@@ -34,6 +35,7 @@ class Batches:
     """Rows to train on. `n` is the size of the whole data set, which scales the log-likelihood."""
 
     n: int
+    positions: int = IMAGE  # of a row, that a kernel meets
 
     def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
         """This process's share of each batch of one epoch, without the first `skip`."""
@@ -45,6 +47,7 @@ class TensorBatches(Batches):
 
     def __init__(self, x: Tensor, y: Tensor, batch_size: int) -> None:
         self.x, self.y, self.n, self.batch_size = x, y, len(x), batch_size
+        self.positions = x.shape[2:].numel()
 
     def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
         order = torch.randperm(self.n, generator=generator).to(self.x.device)

@@ -16,6 +16,7 @@ from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.noise import Seed
 from slabnet.core.records import History, Selection
+from slabnet.core.threads import threads_for
 from slabnet.kernels.native import chosen, passes
 from slabnet.model.likelihoods import Likelihood
 from slabnet.training.batches import Data
@@ -79,6 +80,7 @@ def fit(
         watch,
         _own_dropout(started.drops, started.seed),
         _few_objects(),
+        threads_for(started.work),
         passes("compiled" if config.compile else chosen()),
     ):
         if checkpoint is None:

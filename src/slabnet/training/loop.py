@@ -16,6 +16,7 @@ from slabnet.core.devices import device_of, pick_device, pick_dtype
 from slabnet.core.errors import SlabnetError, TrainingDiverged, refuse
 from slabnet.core.noise import Seed, keyed_generator, reseed, seed_number
 from slabnet.core.records import Cut, Epoch, History, Selection
+from slabnet.core.threads import work_of
 from slabnet.distributed.group import Group, current_group
 from slabnet.model.attach import attach_likelihood, resolve_likelihood
 from slabnet.model.drawing import WHOLE, Draw, Drawable, Place, drawable_layers, drawing, mean, members_of
@@ -98,6 +99,7 @@ class Run:
         self.optimiser = make_optimiser(net, self.likelihood, config, omega=fixed is None)
         self.baseline = RunningMean()
         self.layers = drawable_layers(net)
+        self.work = work_of(net, min(config.batch_size, self.data.n), self.data.positions)
         self.drops = any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in net.modules())
         self.tracker = AlphaTracker(net)
         self.samples = max(config.samples, members_of(net) or 1)  # an ensemble trains all its members at once

@@ -19,7 +19,7 @@ INLINE void adam_piece(int count, float *RESTRICT p, const float *RESTRICT g, fl
 EXPORT int slabnet_adam(int64_t count, const int64_t *pieces, const int64_t *sizes, float *const *p, float *const *g,
                         float *const *m, float *const *v, const float *rates, float root, float beta1, float beta2,
                         float eps, int threads) {
-  THREADS(count > 4)
+  THREADS(count > FEW_PIECES)
   for (int64_t piece = 0; piece < count; piece++) {
     int64_t k = pieces[2 * piece], at = pieces[2 * piece + 1];
     int n = (int)(sizes[k] - at < PIECE ? sizes[k] - at : PIECE);

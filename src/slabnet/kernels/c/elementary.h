@@ -36,6 +36,9 @@
 #endif
 
 enum { LANES = 16, PAIR = 2 * LANES, PIECE = 512, ROUNDS = 7 };
+/* Work up to this is done by one thread: sharing it costs as much, and where other processes keep the cores busy, each
+   region waits for a thread that is not running. */
+enum { FEW_PIECES = 32, FEW_NUMBERS = 1 << 15, FEW_PRODUCTS = 1 << 21 };
 enum { RELAXED = 0, HARD = 1 };                       /* how an indicator is drawn */
 enum { EXACT_KL = 1, SAMPLED_KL = 2 };                /* which divergence is returned */
 

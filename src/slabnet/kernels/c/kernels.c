@@ -96,7 +96,7 @@ INLINE float moments_back_any(int count, int step, const float *mu, const float 
   int64_t pieces = (n + PIECE - 1) / PIECE;                                                 \
   float *parts = (float *)calloc((size_t)pieces + 1, sizeof(float));                        \
   if (!parts) return 1;                                                                     \
-  THREADS(pieces > 4)                                                                       \
+  THREADS(pieces > FEW_PIECES)                                                              \
   for (int64_t piece = 0; piece < pieces; piece++) {                                        \
     int64_t at = piece * PIECE;                                                             \
     int count = (int)(n - at < PIECE ? n - at : PIECE);                                     \
@@ -138,7 +138,7 @@ EXPORT int slabnet_noise(int64_t rows, int64_t units, int64_t first_row, const i
                          float *eps, float *nu, int threads) {
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
   int64_t pieces = (units + PIECE - 1) / PIECE, jobs = rows * pieces;
-  THREADS(rows * units > 8192)
+  THREADS(rows * units > FEW_NUMBERS)
   for (int64_t job = 0; job < jobs; job++) {
     int64_t row = job / pieces, at = job % pieces * PIECE;
     int count = (int)(units - at < PIECE ? units - at : PIECE);
@@ -184,7 +184,7 @@ EXPORT int slabnet_local(int64_t rows, int64_t units, int64_t first_row, const i
                          float floor_, const float *b_mean, const float *b_variance, float *mean, float *variance, int threads) {
   const uint32_t k0 = (uint32_t)*seed, k1 = (uint32_t)((uint64_t)*seed >> 32);
   int64_t pieces = (units + PIECE - 1) / PIECE, jobs = rows * pieces;
-  THREADS(rows * units > 8192)
+  THREADS(rows * units > FEW_NUMBERS)
   for (int64_t job = 0; job < jobs; job++) {
     int64_t row = job / pieces, at = job % pieces * PIECE, place = row * units + at;
     int count = (int)(units - at < PIECE ? units - at : PIECE);
@@ -202,7 +202,7 @@ EXPORT int slabnet_local_back(int64_t rows, int64_t units, const float *RESTRICT
                               float *RESTRICT both, float *RESTRICT sums, int threads) {
   float *RESTRICT second = both + rows * units, *RESTRICT sums2 = sums + units;
   const int64_t width = 128, strips = (units + width - 1) / width;   /* a strip of columns keeps its sums in cache */
-  THREADS(rows * units > 8192)
+  THREADS(rows * units > FEW_NUMBERS)
   for (int64_t strip = 0; strip < strips; strip++) {
     const int64_t from = strip * width;
     const int count = (int)(units - from < width ? units - from : width);
@@ -228,7 +228,7 @@ EXPORT int slabnet_local_back(int64_t rows, int64_t units, const float *RESTRICT
 /* x and its square, one after the other. */
 EXPORT int slabnet_square(int64_t n, const float *RESTRICT x, float *RESTRICT both, int threads) {
   const int64_t pieces = (n + PIECE - 1) / PIECE;
-  THREADS(pieces > 8)
+  THREADS(pieces > 2 * FEW_PIECES)
   for (int64_t piece = 0; piece < pieces; piece++) {
     const int64_t at = piece * PIECE, end = at + PIECE < n ? at + PIECE : n;
     SIMD
@@ -268,6 +268,14 @@ EXPORT int slabnet_linear_back(int64_t n, const float *mu, const float *rho, con
                                    g_sums + units, g_kl, d_b_mu, d_b_rho, d_b_omega, d_s, threads);
   return failed;
 }
+
+/* The sources this was compiled from, as kernels/sources.py counts them; "" where nobody said. */
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#ifndef SLABNET_SOURCES
+#define SLABNET_SOURCES
+#endif
+EXPORT const char *slabnet_sources(void) { return TEXT(SLABNET_SOURCES); }
 
 #include "draws.h"
 #include "adam.h"

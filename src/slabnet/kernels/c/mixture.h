@@ -18,7 +18,7 @@ EXPORT int slabnet_bump(int64_t n, const float *beta, float log_height, float cu
   const int64_t pieces = (n + PIECE - 1) / PIECE;
   float *parts = (float *)calloc((size_t)pieces + 1, sizeof(float));
   if (!parts) return 1;
-  THREADS(pieces > 4)
+  THREADS(pieces > FEW_PIECES)
   for (int64_t piece = 0; piece < pieces; piece++) {
     const int64_t at = piece * PIECE;
     const int count = (int)(n - at < PIECE ? n - at : PIECE);

@@ -49,18 +49,19 @@ EXPORT int slabnet_products_step(int64_t rows, int64_t units, int64_t inputs, fl
                                  float beta1, float beta2, float eps, int threads) {
   const Memory memory[3] = {{m0, v0, rate}, {m1, v1, rate}, {m2, v2, omega_rate}};
   const int64_t unit_tiles = (units + TILE_UNITS - 1) / TILE_UNITS, input_tiles = (inputs + TILE - 1) / TILE;
+  const int many = rows * units * inputs > FEW_PRODUCTS;
   const int64_t g_size = rows * TILE_UNITS, x_size = rows * TILE;
   float *g = (float *)malloc((size_t)(2 * unit_tiles * g_size) * sizeof(float));
   float *x = (float *)malloc((size_t)(2 * input_tiles * x_size) * sizeof(float));
   if (!g || !x) { free(g); free(x); return 1; }
-  THREADS(1)
+  THREADS(many)
   for (int64_t tile = 0; tile < unit_tiles + input_tiles; tile++)
     for (int k = 0; k < 2; k++) {
       const int64_t t = tile - unit_tiles;
       if (t < 0) pack(rows, units, tile * TILE_UNITS, TILE_UNITS, pair + k * rows * units, g + (2 * tile + k) * g_size);
       else pack(rows, inputs, t * TILE, TILE, squares + k * rows * inputs, x + (2 * t + k) * x_size);
     }
-  THREADS(1)
+  THREADS(many)
   for (int64_t tile = 0; tile < unit_tiles; tile++) {
     float made[2][TILE_UNITS * SPAN], d_mu[SPAN], d_rho[SPAN], d_omega[SPAN];
     const int64_t unit = tile * TILE_UNITS, last = unit + TILE_UNITS < units ? unit + TILE_UNITS : units;

@@ -1,0 +1,87 @@
+"""The library is built where a compiler is, from the sources that are installed, and called with what it takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slabnet.kernels import native
+from slabnet.kernels.sources import digest
+
+COMPILER = shutil.which(os.environ.get("CC", "cc").split()[0])
+FOLDER = Path(native.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+@pytest.mark.skipif(os.environ.get("SLABNET_KERNELS") == "torch", reason="the passes in torch were asked for")
+def test_where_a_compiler_is_the_passes_are_built_from_these_sources() -> None:
+    libraries = sorted(FOLDER.glob("kernels.*.so"))
+    assert libraries, (
+        f"{COMPILER} is there, but the C passes were not built: run `pip install -e .` and read what it says"
+    )
+    reasons = {path.name: native.refusal(path) for path in libraries if native.refusal(path) is not None}
+    assert not reasons, f"libraries that are not loaded; build them again with `pip install -e .`: {reasons}"
+    assert native.variant() is not None
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_library_of_other_sources_is_not_loaded(named: bool, tmp_path: Path) -> None:
+    code = tmp_path / "other.c"
+    code.write_text('const char *slabnet_sources(void) { return "0123456789abcdef"; }' if named else "int one = 1;")
+    library = tmp_path / "kernels.baseline.so"
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
+    reason = native.refusal(library)
+    assert reason is not None
+    assert ("0123456789abcdef" if named else "of no name") in reason
+    assert digest(FOLDER / "c") in reason
+
+
+def test_a_file_that_is_no_library_is_not_loaded(tmp_path: Path) -> None:
+    broken = tmp_path / "kernels.avx2.so"
+    broken.write_bytes(b"no library")
+    assert native.refusal(broken) is not None
+
+
+def test_any_change_of_the_sources_changes_their_digest(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "c", tmp_path / "c")
+    before = digest(tmp_path / "c")
+    assert before == digest(FOLDER / "c")
+    header = tmp_path / "c" / "adam.h"
+    header.write_text(header.read_text() + "\n")
+    assert digest(tmp_path / "c") != before
+    header.rename(header.with_name("adam2.h"))
+    assert digest(tmp_path / "c") != before
+
+
+@pytest.mark.skipif(native.library() is None, reason="no compiled passes here")
+def test_a_pass_called_with_too_many_or_too_few_arguments_is_not_made() -> None:
+    for arguments in ((), (0,) * 40):
+        with pytest.raises(TypeError, match="the pass adam takes 13 arguments"):
+            native.run("adam", *arguments)
+
+
+def test_setup_lists_every_header() -> None:
+    text = (ROOT / "setup.py").read_text("utf-8")
+    assert all(f'"{path.stem}"' in text for path in (FOLDER / "c").glob("*.h"))
+
+
+@pytest.mark.parametrize("missing", ["fcntl", "resource", "pwd", "termios"])
+def test_every_module_imports_where_a_module_of_unix_is_missing(missing: str) -> None:
+    code = f"""
+import importlib, pkgutil, sys
+import torch, sklearn.base, matplotlib, typer, rich.live, pyarrow, pooch
+sys.modules[{missing!r}] = None
+import slabnet
+for found in pkgutil.walk_packages(slabnet.__path__, "slabnet."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
