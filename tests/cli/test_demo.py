@@ -13,7 +13,7 @@ import slabnet as sn
 
 KEYS = {
     "method", "gamma", "beta", "post_trained", "draws", "accuracy", "accuracy_at_95", "classified_at_95",
-    "density_used", "density_median", "density_expected", "density_active", "weights",
+    "density_used", "density_median", "density_expected", "density_active", "weights", "authors",
 }  # fmt: skip
 
 
