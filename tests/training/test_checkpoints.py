@@ -96,6 +96,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
         assert resumed.cuts
 
 
+@pytest.mark.parametrize("last", range(1, 12))
+def test_a_run_that_removes_units_again_and_again_goes_on_with_its_step_sizes(
+    last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("FEWEST", 0), ("SPOKEN_AGAINST", 10.0)):
+        monkeypatch.setattr(dead_units, constant, value)
+    x = torch.randn(150, 4, generator=torch.Generator().manual_seed(0))
+    data = (x, (x[:, 0] + x[:, 1] > 0).long())
+    options = {"batch_size": 50, "lr": 0.01, "omega_lr": 0.5, "ramp_epochs": 1, "cut_every": 1, "schedule": "linear"}
+    config = sn.TrainConfig(epochs=12, **options)
+    whole, first, again = (sn.mlp((4, 40, 3), seed=3) for _ in range(3))
+    history = sn.fit(whole, data, config)
+    assert len(history.cuts) > 3
+    steps = [1 - (3 * epoch - 1) / 36 for epoch in range(1, 13)]  # of the last batch of each epoch
+    assert history.column("lr") == pytest.approx([0.01 * share for share in steps])
+    stopped_after(first, data, config, 3 * last, tmp_path)
+    resumed = sn.fit(again, data, config, checkpoint=tmp_path, resume=True)
+    assert equal(state(whole), state(again))
+    assert without_times(history) == without_times(resumed)
+
+
 def test_a_stream_of_batches_goes_on_too(blobs: Data, tmp_path: Path) -> None:
     batches = list(zip(blobs[0].split(30), blobs[1].split(30), strict=True))  # type: ignore[no-untyped-call]
     config = sn.TrainConfig(epochs=4)

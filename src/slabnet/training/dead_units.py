@@ -131,10 +131,12 @@ class Cutter:
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Copy parameters and the optimiser's state from the small network into the full one."""
+        """Copy parameters, the optimiser's state and its step sizes from the small network into the full one."""
         if self.alive is None:
             return
         self.small_optimiser.settle()
+        for mine, theirs in zip(self.small_optimiser.param_groups, self.optimiser.param_groups, strict=True):
+            theirs["lr"] = mine["lr"]
         for own, other, select in self._pairs():
             other[select] = own.data
             for key, value in self.small_optimiser.state[own].items():
