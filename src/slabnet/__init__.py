@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from slabnet import data
     from slabnet.compact.folding import path_model
     from slabnet.compact.network import Compact, compact
+    from slabnet.config.activations import ACTIVATIONS, Activation
     from slabnet.config.methods import METHODS, ScaleMixture
     from slabnet.config.settings import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
     from slabnet.core.errors import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.core.records import Cut, Densities, Epoch, History, Prediction, Selection
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
     from slabnet.export import export
+    from slabnet.model.activations import register_activation
     from slabnet.model.attach import likelihood_of
     from slabnet.model.convert import conversion, convert
     from slabnet.model.drawing import drawing, mean
@@ -97,6 +99,8 @@ _WHERE = {
         "risk_coverage",
         "rmse",
     ],
+    "config.activations": ["ACTIVATIONS", "Activation"],
+    "model.activations": ["register_activation"],
     "config.methods": ["METHODS", "ScaleMixture"],
     "model.networks": ["Network", "convnet", "mlp"],
     "prediction.predict": ["predict"],

@@ -172,9 +172,7 @@ def test_means_agree_with_python(browser: Any, pages: dict[str, Path], model: Pa
     assert np.abs(np.array(found) - wanted).max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    "activation", ["relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity"]
-)
+@pytest.mark.parametrize("activation", sn.ACTIVATIONS)
 def test_every_activation_is_the_same_in_both(browser: Any, tmp_path: Path, activation: str) -> None:
     net = sn.mlp((5, 7, 6, 3), activation=activation, seed=4)
     x = 3 * torch.randn(20, 5, generator=torch.Generator().manual_seed(1))

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 import slabnet as sn
 from slabnet.compact.layers import Decided, KeptLinear
 from slabnet.compact.network import Compact
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.containers import read_container, write_container
 from slabnet.kernels import native, noise_like, passes, reference
-from slabnet.kernels.sparse import ACTIVATIONS, SparseChain, SparseLayer, by_rows
+from slabnet.kernels.sparse import Elementwise, SparseChain, SparseLayer, by_rows
+from slabnet.model.activations import in_c, make_activation
 from slabnet.model.drawing import drawable_layers
 from slabnet.selection.rules import describe
 
@@ -317,7 +319,13 @@ def test_noise_of_some_elements_is_theirs_in_the_whole(places: list[int], seed: 
         assert all(torch.equal(a[:, at], b) for a, b in zip(by_row, some, strict=True))
 
 
-KINDS = [*(kind() for kind in ACTIVATIONS), nn.GELU("tanh"), nn.Softplus(0.5, 3.0), nn.ELU(0.3), nn.LeakyReLU(0.2)]
+KINDS = [*map(make_activation, ACTIVATIONS), nn.Softplus(0.5, 3.0), nn.ELU(0.3), nn.LeakyReLU(0.2)]
+
+
+def as_in_c(part: nn.Module) -> Elementwise:
+    found = in_c(part)
+    assert found is not None
+    return found
 
 
 @pytest.mark.skipif(native.library() is None, reason="there is no compiler here")
@@ -329,7 +337,7 @@ def test_the_chain_in_c_is_that_in_torch(activation: nn.Module) -> None:
         mask = torch.rand(units, inputs, generator=generator) < 0.3
         values = torch.randn(int(mask.sum()), generator=generator)
         bias = torch.randn(units, generator=generator) if own else None
-        layers.append(SparseLayer(mask.shape[1], *by_rows(mask), values, bias, after))
+        layers.append(SparseLayer(mask.shape[1], *by_rows(mask), values, bias, as_in_c(after)))
         inputs = units
     chain = SparseChain(torch.randperm(40, generator=generator)[:12].int(), layers)
     for count in (0, 1, 5, 7, 8, 63, 64, 65, 700):

@@ -18,6 +18,7 @@ from tests.chosen import masked, random_model
 from torch import Tensor, nn
 
 import slabnet as sn
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.export.as_numpy import to_numpy
 from slabnet.export.as_onnx import to_onnx
 from slabnet.export.as_torch import to_torch
@@ -100,9 +101,6 @@ def close(got: np.ndarray[Any, Any], want: Tensor, tolerance: float = 1e-5) -> N
     assert got.shape == tuple(want.shape)
     size = want.abs().amax(-1, keepdim=True).clamp_min(1e-30) if want.ndim > 1 else torch.ones(())
     assert float(((torch.from_numpy(got) - want).abs() / size).max()) < tolerance
-
-
-ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
 
 
 def of_means(net: nn.Module, shape: tuple[int, ...], seed: int = 2) -> Case:

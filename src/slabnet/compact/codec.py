@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.compact.layers import Decided, Kept, Take
-from slabnet.compact.network import GEOMETRY, Compact, decided_layer, is_sizes, kept_layer, plain_part
+from slabnet.compact.network import GEOMETRY, Compact, decided_layer, kept_layer
+from slabnet.compact.parts import is_sizes, plain_part
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior
 from slabnet.core.errors import SlabnetError, check_choice, one_line

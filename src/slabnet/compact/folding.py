@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
 from slabnet.core.records import Selection
+from slabnet.model.activations import is_elementwise
 from slabnet.model.drawing import Mask
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.networks import Network
-from slabnet.model.paths import ELEMENTWISE, chain_of, flat_parts, per_weight, unit_edges
+from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges
 from slabnet.selection.rules import describe
 
 
@@ -40,7 +41,7 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
     constants: Tensor | None = None  # what each unit that never varies sends; NaN for the others
     for part in flat_parts(body) or [body]:
         if not isinstance(part, SlabLayer):
-            if constants is not None and isinstance(part, ELEMENTWISE):
+            if constants is not None and is_elementwise(part):
                 constants = torch.where(constants.isnan(), constants, _quietly(part, constants))
             continue
         name = names[id(part)]

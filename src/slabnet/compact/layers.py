@@ -135,10 +135,10 @@ class KeptLinear(Kept):
         self._dense: tuple[int, Tensor] | None = None
         self._chain: SparseChain | None = None
 
-    def rows(self, activation: nn.Module) -> SparseLayer:
+    def rows(self) -> SparseLayer:
         """As the C chain takes it, on the memory of the parameters: changes are seen."""
         bias = None if self.bias is None else self.bias.detach()
-        return SparseLayer(self.shape[1], self.starts, self.columns, self.values.detach(), bias, activation)
+        return SparseLayer(self.shape[1], self.starts, self.columns, self.values.detach(), bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -146,7 +146,7 @@ class KeptLinear(Kept):
         if self.sparse and applies(x):
             if self._chain is None:
                 everything = torch.arange(self.shape[1], dtype=torch.int32)
-                self._chain = SparseChain(everything, [self.rows(nn.Identity())])
+                self._chain = SparseChain(everything, [self.rows()])
             return self._chain(x)
         if self._dense is None or self._dense[0] != self.values._version:
             self._dense = self.values._version, self.weight
@@ -214,7 +214,7 @@ class Decided(_Sparse, SlabLayer):
         if self.sparse and not torch.is_grad_enabled() and applies(x):
             everything = torch.arange(self.shape[1], dtype=torch.int32)
             where = (self.shape[1], self.starts, self.columns)
-            return SparseChain(everything, [SparseLayer(*where, weight, every, nn.Identity())])(x)
+            return SparseChain(everything, [SparseLayer(*where, weight, every)])(x)
         return self.product(x, self.whole(weight), every)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:

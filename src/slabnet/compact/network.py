@@ -12,32 +12,25 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from slabnet.compact.folding import _quietly, _trim, path_model
+from slabnet.compact.folding import _trim, path_model
 from slabnet.compact.layers import Decided, Kept, KeptConv, KeptLinear, Take, plain_prior, ungroup
+from slabnet.compact.parts import as_list, is_plain, plain_part, plain_spec
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.records import Selection
-from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, known
+from slabnet.kernels.sparse import IDENTITY, SparseChain, SparseLayer, applies
+from slabnet.model.activations import activation_of, in_c
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Mask, drawable_layers
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.likelihoods import Likelihood
 from slabnet.model.networks import Network
-from slabnet.model.paths import ELEMENTWISE, POOLING, chain_of, flat_parts, per_weight, unit_edges
+from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges
 from slabnet.model.priors import LayerPrior
 from slabnet.selection.rules import describe
 
 Keep = Literal["means", "distribution"]
 GEOMETRY = ("stride", "dilation", "edges", "padding_mode")
-LARGEST = 2**12  # kernel, stride, padding: some bytes can declare any number
-# what a part is built with again
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "Identity": (), "ReLU": (), "SiLU": (), "Tanh": (), "Sigmoid": (), "LeakyReLU": ("negative_slope",),
-    "GELU": ("approximate",), "Softplus": ("beta", "threshold"), "ELU": ("alpha",), "Dropout": ("p",),
-    "Flatten": ("start_dim", "end_dim"),
-    **{f"MaxPool{d}d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode") for d in (1, 2, 3)},
-    **{f"AvgPool{d}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad") for d in (1, 2, 3)},
-}  # fmt: skip
 
 
 class Compact(Network):
@@ -171,17 +164,14 @@ def _stranger(net: nn.Module) -> str | None:
     if isinstance(net, Compact):
         return "Compact, a network that is small already"
     body = net.body if isinstance(net, Network) else net
-    usual = (SlabLayer, *ELEMENTWISE, *POOLING)
     for name, part in body.named_modules():
         if isinstance(part, nn.Sequential):
             continue
         inside = name.rpartition(".")[0]
         if any(isinstance(body.get_submodule(above), SlabLayer) for above in _above(inside)):
             continue  # parameters and prior of a layer
-        if not isinstance(part, usual):
+        if not isinstance(part, SlabLayer) and not is_plain(part):
             return f"{type(part).__name__}{f' ({name})' if name else ''}"
-        if not isinstance(part, SlabLayer) and type(part).__name__ not in OPTIONS:
-            return f"{type(part).__name__} ({name})"
     return None if chain_of(net) is not None else "a layer that is used twice"
 
 
@@ -197,8 +187,9 @@ def _sending(net: nn.Module, chosen: Selection) -> Selection:
     masks: dict[str, Mask] = {}
     sends: Tensor | None = None
     for part in flat_parts(net) or [net]:
-        if isinstance(part, ELEMENTWISE) and sends is not None:
-            sends = sends | bool(_quietly(part, torch.zeros(1)) != 0)
+        row = activation_of(part)
+        if row is not None and sends is not None:
+            sends = sends | (row.at_zero != 0)
         if not isinstance(part, SlabLayer):
             continue
         mask = chosen.masks[names[id(part)]]
@@ -222,8 +213,8 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
     units: Tensor | None = None  # of the layer before, as a mask
     for part in flat_parts(net) or [net]:
         if not isinstance(part, SlabLayer):
-            parts.append(plain_part(_plain_spec(part)))
-            said.append(_plain_spec(part))
+            parts.append(plain_part(plain_spec(part)))
+            said.append(plain_spec(part))
             continue
         name = names[id(part)]
         inputs = wanted[name]
@@ -259,7 +250,7 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
 def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Keep) -> tuple[nn.Module, dict[str, Any]]:
     """One layer between the units and inputs that are left, and how it is described in a file."""
     groups = int(getattr(layer, "groups", 1))
-    geometry = {name: _as_list(getattr(layer, name)) for name in GEOMETRY} if isinstance(layer, ConvNd) else {}
+    geometry = {name: as_list(getattr(layer, name)) for name in GEOMETRY} if isinstance(layer, ConvNd) else {}
     shape = list(layer.weight.mu.shape)
     said: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}
     said["inputs"] = int(inputs.sum())
@@ -307,43 +298,6 @@ def decided_layer(
     return made
 
 
-def _plain_spec(part: nn.Module) -> dict[str, Any]:
-    name = type(part).__name__
-    return {"part": name} | {option: _as_list(getattr(part, option)) for option in OPTIONS[name]}
-
-
-def plain_part(spec: dict[str, Any]) -> nn.Module:
-    """A part without weights; its settings are small numbers, whoever wrote them."""
-    name = check_choice("compact", "part", spec["part"], OPTIONS)
-    for option in OPTIONS[name]:
-        if option not in spec or not _is_setting(spec[option]):
-            refuse(
-                "compact", f"{name}.{option}", f"small numbers below {LARGEST}, or their usual words", spec.get(option)
-            )
-    given = {option: tuple(v) if isinstance(v := spec[option], list) else v for option in OPTIONS[name]}
-    made: nn.Module = getattr(nn, name)(**given)
-    return made
-
-
-def is_sizes(value: Any, length: int | None, least: int, most: int = LARGEST) -> bool:
-    """Whether this is a short list of whole numbers in these bounds, of this length where one is given."""
-    if not isinstance(value, list) or len(value) > 8 or (length is not None and len(value) != length):
-        return False
-    return all(type(size) is int and least <= size <= most for size in value)
-
-
-def _is_setting(value: Any) -> bool:
-    if isinstance(value, list):
-        return is_sizes(value, None, 0)
-    if isinstance(value, (int, float)):
-        return -LARGEST <= value <= LARGEST
-    return value is None or (isinstance(value, str) and value in ("none", "tanh"))
-
-
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _as_chain(body: nn.Sequential) -> SparseChain | Literal[False]:
     """All of it in one call of C, if it is linear layers that are faster by rows, and activations that C knows."""
     parts = [part for part in body if not isinstance(part, (nn.Flatten, nn.Dropout))]
@@ -353,9 +307,9 @@ def _as_chain(body: nn.Sequential) -> SparseChain | Literal[False]:
     layers: list[SparseLayer] = []
     for part in parts:
         if isinstance(part, KeptLinear) and part.sparse:
-            layers.append(part.rows(nn.Identity()))
-        elif layers and known(part) and type(layers[-1].activation) is nn.Identity:
-            layers[-1] = layers[-1]._replace(activation=part)
+            layers.append(part.rows())
+        elif layers and layers[-1].activation.code == IDENTITY.code and (found := in_c(part)) is not None:
+            layers[-1] = layers[-1]._replace(activation=found)
         else:
             return False
     if not layers:

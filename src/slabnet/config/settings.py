@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS, ScaleMixture
 from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
 
@@ -23,7 +24,6 @@ TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
 WIDEST = 10**7
 MANY = 10**9  # more epochs, rows a step and so on than anybody will have
-ACTIVATIONS = ("relu", "leaky_relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "identity")
 
 
 class Start(Settings):

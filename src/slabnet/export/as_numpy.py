@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from slabnet.config.activations import ACTIVATIONS
+from slabnet.core.errors import refuse
 from slabnet.export.plan import Plan, Step
 
 _RUNTIME = Path(__file__).with_name("numpy_runtime.py")
@@ -26,6 +28,8 @@ def to_numpy(plan: Plan) -> bytes:
     source = _RUNTIME.read_text("utf-8")
     tail = f'''
 
+{_activations(plan)}
+
 _PLAN = _load(r"""{lines}""")
 ABOUT = _PLAN["about"]
 INPUT_NAMES = ABOUT["input_names"]
@@ -36,6 +40,18 @@ def predict(x):
     return _predict(_PLAN, x)
 '''
     return (source + tail).encode()
+
+
+def _activations(plan: Plan) -> str:
+    """The activations of the network, each as a function of x and its options."""
+    kinds = {step["kind"] for network in plan.networks for step in network if step["kind"] in ACTIVATIONS}
+    lines = []
+    for row in (ACTIVATIONS[kind] for kind in sorted(kinds)):
+        if row.numpy is None:
+            refuse("export", "net", "one whose activations have a numpy expression in their row", row.name)
+        told = "".join(f", {name}=step[{name!r}]" for name, _ in row.options)
+        lines.append(f"_STEPS[{row.name!r}] = lambda step, x: (lambda {row.arguments('x')}: {row.numpy})(x{told})")
+    return "\n".join(lines)
 
 
 def _names(plan: Plan) -> list[str]:

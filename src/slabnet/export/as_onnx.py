@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from slabnet.core.errors import SlabnetError
+from slabnet.config.activations import ACTIVATIONS, Activation
+from slabnet.core.errors import SlabnetError, refuse
 from slabnet.export.plan import Plan, Step
 
 OPSET, IR_VERSION = 20, 10
-_PLAIN = {"ReLU": "Relu", "Tanh": "Tanh", "Sigmoid": "Sigmoid"}
 _PADDING = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -79,8 +79,8 @@ class _Graph:
 
     def step(self, step: Step, x: str) -> str:
         kind = step["kind"]
-        if kind in _PLAIN:
-            return self.add(_PLAIN[kind], x)
+        if kind in ACTIVATIONS:
+            return self._activation(ACTIVATIONS[kind], step, x)
         made: str = getattr(self, f"_{kind.lower()}")(step, x)
         return made
 
@@ -107,23 +107,10 @@ class _Graph:
     def _avgpool(self, step: Step, x: str) -> str:
         return self.add("AveragePool", x, count_include_pad=1, **_pool(step))
 
-    def _leakyrelu(self, step: Step, x: str) -> str:
-        return self.add("LeakyRelu", x, alpha=float(step["negative_slope"]))
-
-    def _elu(self, step: Step, x: str) -> str:
-        return self.add("Elu", x, alpha=float(step["alpha"]))
-
-    def _gelu(self, step: Step, x: str) -> str:
-        return self.add("Gelu", x, approximate=step["approximate"])
-
-    def _silu(self, step: Step, x: str) -> str:
-        return self.add("Mul", x, self.add("Sigmoid", x))
-
-    def _softplus(self, step: Step, x: str) -> str:
-        beta = self.number(step["beta"])
-        scaled = self.add("Mul", x, beta)
-        soft = self.add("Div", self.add("Softplus", scaled), beta)
-        return self.add("Where", self.add("Greater", scaled, self.number(step["threshold"])), x, soft)
+    def _activation(self, row: Activation, step: Step, x: str) -> str:
+        if row.onnx is None:
+            refuse("export", "net", "one whose activations have an ONNX operator in their row", row.name)
+        return row.onnx(self, x, dict(row.words) | step)
 
     def finish(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
         """Averages over the networks under the names that are given out, each with its shape."""

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.compact.layers import Take
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.export.plan import Plan, Step
+from slabnet.model.activations import module_of
 
 _CONV: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
@@ -61,8 +63,8 @@ def _module(step: Step) -> nn.Module:
         made: nn.Module = getattr(nn, name)(**{key: tuple(v) for key, v in step.items() if key != "kind"})
         return made
     if kind not in ("linear", "conv"):
-        plain: nn.Module = getattr(nn, kind)(**{key: value for key, value in step.items() if key != "kind"})
-        return plain
+        row = ACTIVATIONS[kind]
+        return module_of(row)(**{key: value for key, value in step.items() if key != "kind"}, **dict(row.words))
     weight, bias = nn.Parameter(torch.from_numpy(step["weight"])), nn.Parameter(torch.from_numpy(step["bias"]))
     if kind == "linear":
         made = nn.Linear(weight.shape[1], weight.shape[0])

@@ -61,28 +61,9 @@ def _sigmoid(x):
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
-def _softplus(x, beta, threshold):
-    scaled = x * np.float32(beta)
-    soft = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / np.float32(beta)
-    return np.where(scaled > threshold, x, soft)
+_erf = np.vectorize(math.erf, otypes=[np.float32])  # numpy has none
 
-
-def _gelu(step, x):
-    if step["approximate"] == "tanh":
-        return x * (0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(x.dtype)
-    erf = np.vectorize(math.erf, otypes=[np.float32])  # numpy has none
-    return x * (0.5 * (1 + erf(x / math.sqrt(2)))).astype(x.dtype)
-
-
-_ACTIVATIONS = {
-    "ReLU": lambda step, x: np.maximum(x, 0),
-    "LeakyReLU": lambda step, x: np.where(x < 0, x * np.float32(step["negative_slope"]), x),
-    "Tanh": lambda step, x: np.tanh(x),
-    "Sigmoid": lambda step, x: _sigmoid(x),
-    "Softplus": lambda step, x: _softplus(x, step["beta"], step["threshold"]),
-    "GELU": _gelu,
-    "SiLU": lambda step, x: x * _sigmoid(x),
-    "ELU": lambda step, x: np.where(x > 0, x, np.float32(step["alpha"]) * np.expm1(np.minimum(x, 0))),
+_STEPS = {  # activations are written behind this file, those that the network has
     "maxpool": lambda step, x: _pool(step, x, True),
     "avgpool": lambda step, x: _pool(step, x, False),
     "flatten": lambda step, x: x.reshape(len(x), -1),
@@ -94,7 +75,7 @@ _ACTIVATIONS = {
 
 def _run(steps, x):
     for step in steps:
-        x = _ACTIVATIONS[step["kind"]](step, x)
+        x = _STEPS[step["kind"]](step, x)
     return x
 
 

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.compact.layers import Decided, Kept, Take
-from slabnet.compact.network import OPTIONS, Compact, compact
+from slabnet.compact.network import Compact, compact
+from slabnet.compact.parts import OPTIONS
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
+from slabnet.model.activations import activation_of, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
 from slabnet.model.likelihoods import Gaussian
@@ -153,9 +155,10 @@ def _plain(part: nn.Module) -> Step:
         if (part.start_dim, part.end_dim) != (1, -1):
             refuse("export", "net", "one that flattens whole rows", str(part))
         return {"kind": "flatten"}
+    row = activation_of(part)
+    if row is not None:
+        return {"kind": row.name} | numbers_of(row, part)
     options = {option: getattr(part, option) for option in OPTIONS[name]}
-    if name[:7] not in ("MaxPool", "AvgPool"):
-        return {"kind": name} | options
     dimensions = int(name[-2])
     if options["ceil_mode"] or not options.get("count_include_pad", True):
         refuse("export", "net", "one whose pooling rounds down and counts its padding", str(part))

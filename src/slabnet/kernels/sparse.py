@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,19 +13,16 @@ from torch import Tensor, nn
 from slabnet.core.errors import refuse
 from slabnet.kernels import native
 
-# in the order of sparse.h, each with what its module is told
-ACTIVATIONS: dict[type[nn.Module], tuple[str, ...]] = {
-    nn.Identity: (),
-    nn.ReLU: (),
-    nn.LeakyReLU: ("negative_slope",),
-    nn.Tanh: (),
-    nn.Sigmoid: (),
-    nn.Softplus: ("beta", "threshold"),
-    nn.GELU: (),
-    nn.SiLU: (),
-    nn.ELU: ("alpha",),
-}
-_GELU_TANH = len(ACTIVATIONS)
+
+class Elementwise(NamedTuple):
+    """What comes after a layer: a function, with its number and its options in sparse.h."""
+
+    function: Callable[[Tensor], Tensor]
+    code: int
+    options: tuple[float, ...] = ()
+
+
+IDENTITY = Elementwise(nn.Identity(), 0)
 
 
 class SparseLayer(NamedTuple):
@@ -39,7 +36,7 @@ class SparseLayer(NamedTuple):
     columns: Tensor
     values: Tensor
     intercepts: Tensor | None
-    activation: nn.Module
+    activation: Elementwise = IDENTITY
 
     @property
     def units(self) -> int:
@@ -50,7 +47,7 @@ class SparseChain:
     """Layers one after the other; `reads` (int32) are the positions in a row of x that the first one takes.
 
     >>> where = torch.tensor([0, 1]).int(), torch.tensor([0]).int()
-    >>> layer = SparseLayer(1, *where, torch.tensor([2.0]), None, nn.ReLU())
+    >>> layer = SparseLayer(1, *where, torch.tensor([2.0]), None, Elementwise(nn.ReLU(), 1))
     >>> SparseChain(torch.tensor([1]).int(), [layer]).reference(torch.tensor([[5.0, 3.0]]))
     tensor([[6.]])
     """
@@ -59,12 +56,12 @@ class SparseChain:
         _check_fit(len(reads), layers)
         self.reads, self.layers, self.outputs = reads, tuple(layers), layers[-1].units
         self._needs = int(reads.max()) + 1 if len(reads) else 0
-        self._options = [_options(layer.activation) for layer in layers]
+        self._options = [torch.tensor([*layer.activation.options, 0.0]) for layer in layers]
         widest = max(len(reads), *(layer.units for layer in layers))
         described = [len(reads), reads.data_ptr(), len(layers), widest]
         for layer, options in zip(layers, self._options, strict=True):
             parts = (layer.starts, layer.columns, layer.values, layer.intercepts, options)
-            described += [layer.units, layer.inputs, len(layer.values), _code(layer.activation)]
+            described += [layer.units, layer.inputs, len(layer.values), layer.activation.code]
             described += [0 if p is None else p.data_ptr() for p in parts]
         self._described = torch.tensor(described, dtype=torch.int64)
         self._address = self._described.data_ptr()
@@ -86,18 +83,15 @@ class SparseChain:
             counts = (layer.starts[1:] - layer.starts[:-1]).long()
             dense = x.new_zeros(layer.units, x.shape[1])
             dense[torch.arange(layer.units).repeat_interleave(counts), layer.columns.long()] = layer.values.to(x)
-            x = layer.activation(F.linear(x, dense, None if layer.intercepts is None else layer.intercepts.to(x)))
+            x = layer.activation.function(
+                F.linear(x, dense, None if layer.intercepts is None else layer.intercepts.to(x))
+            )
         return x
 
 
 def applies(x: Tensor) -> bool:
     """Whether the C chain takes these rows."""
     return x.ndim == 2 and x.stride(1) == 1 and native.applies(x)
-
-
-def known(activation: nn.Module) -> bool:
-    """Whether the C chain has this activation."""
-    return type(activation) in ACTIVATIONS
 
 
 def by_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,14 +111,3 @@ def _check_fit(width: int, layers: Sequence[SparseLayer]) -> None:
                 "compact", f"layer {index}", f"a layer of {width} inputs and {layer.units} units", f"{found} intercepts"
             )
         width = layer.units
-
-
-def _code(activation: nn.Module) -> int:
-    if isinstance(activation, nn.GELU) and activation.approximate == "tanh":
-        return _GELU_TANH
-    return list(ACTIVATIONS).index(type(activation))
-
-
-def _options(activation: nn.Module) -> Tensor:
-    values = [float(getattr(activation, name)) for name in ACTIVATIONS[type(activation)]]
-    return torch.tensor([*values, 0.0])

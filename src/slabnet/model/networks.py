@@ -11,26 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS, Method
-from slabnet.config.settings import ACTIVATIONS, Prior, Start
+from slabnet.config.settings import Prior, Start
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
+from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.model.likelihoods import Categorical, Likelihood, likelihood_from
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import layer_prior
-
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "softplus": nn.Softplus,
-    "identity": nn.Identity,
-}
 
 _PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
@@ -179,7 +170,7 @@ def mlp(
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
     parts: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in itertools.pairwise(sizes):
-        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
+        parts += [build.linear(inputs, outputs), make_activation(activation)]
     spec = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
     return _finish(parts[:-1], spec, build, likelihood, sizes[-1])
 
@@ -222,13 +213,13 @@ def convnet(
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
     parts: list[nn.Module] = []
     for inputs, outputs in zip([shape[0], *widths][:-1], widths, strict=True):
-        parts += [build.conv(dimensions, inputs, outputs, kernel_size), _ACTIVATIONS[activation]()]
+        parts += [build.conv(dimensions, inputs, outputs, kernel_size), make_activation(activation)]
         parts += [_POOL[dimensions](pool)] if pool > 1 else []
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
     for inputs, outputs in itertools.pairwise(dense):
-        parts += [build.linear(inputs, outputs), _ACTIVATIONS[activation]()]
+        parts += [build.linear(inputs, outputs), make_activation(activation)]
     spec = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
     return _finish(parts[:-1], spec, build, likelihood, classes)

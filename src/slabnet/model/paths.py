@@ -13,15 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from slabnet.model.activations import is_elementwise
 from slabnet.model.baselines import InputNoise
 from slabnet.model.drawing import Mask, drawable_layers
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.networks import Network
 
-ELEMENTWISE = (
-    nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.ELU, nn.Identity, nn.Dropout,
-)  # fmt: skip
 POOLING = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.Flatten,
 )  # fmt: skip
@@ -164,7 +162,7 @@ def flat_parts(module: nn.Module) -> list[nn.Module] | None:
         return parts
     if isinstance(module, InputNoise):  # a factor on each input joins no units
         return flat_parts(module.inner)
-    return [module] if isinstance(module, (SlabLayer, *ELEMENTWISE, *POOLING)) else None
+    return [module] if isinstance(module, (SlabLayer, *POOLING)) or is_elementwise(module) else None
 
 
 def _inputs(layer: SlabLayer) -> range:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.data.tabular import MISSING
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
@@ -39,6 +40,8 @@ def why_absent(measured: Measured) -> str | None:
         return "Networks with several yes-or-no outputs are not run in the page."
     if chosen is not None and chosen.feasible is False:
         return f"No input can reach an output in the chosen model: every path ends in {chosen.broken}."
+    if ACTIVATIONS[net.spec["activation"]].javascript is None:
+        return f"The activation {net.spec['activation']} is not written in JavaScript."
     count = sum(int(mask.sum()) for mask in _masks(measured).values())
     if count > MOST_WEIGHTS:
         return f"{count} weights are left, and a page carries at most {MOST_WEIGHTS}: a smaller model could run here."

@@ -14,18 +14,20 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.errors import SlabnetError
 from slabnet.core.files import check_writable, write_atomically
 
 LARGEST = 3_000_000  # bytes
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in names of the user's; our own lines end in \n
+PLACE = "/* the table of activations */"  # in network.js
 SCRIPTS = ("network.js", "report.js")
 
 
 def render_page(title: str, lead: str, sections: Sequence[Any], data: dict[str, Any]) -> bytes:
     """The page as UTF-8."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    style, script = _part("report.css"), "\n".join(_part(name) for name in SCRIPTS)
+    style, script = _part("report.css"), page_script()
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -40,6 +42,13 @@ def render_page(title: str, lead: str, sections: Sequence[Any], data: dict[str, 
         data=as_json(data),
     )
     return _CONTROL.sub("\ufffd", page).encode("utf-8", errors="replace")
+
+
+def page_script() -> str:
+    """The page's own script, with the table of activations written into it."""
+    rows = [row for row in ACTIVATIONS.values() if row.javascript is not None]
+    table = "".join(f"\n    {json.dumps(row.name)}: ({row.arguments('x')}) => ({row.javascript})," for row in rows)
+    return "\n".join(_part(name) for name in SCRIPTS).replace(PLACE, f"{table}\n  ")
 
 
 def write_page(path: str | Path, page: bytes, where: str = "report") -> Path:

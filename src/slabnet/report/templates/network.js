@@ -34,16 +34,7 @@ const slabnet = (() => {
 
   const sigmoid = (v) => (v >= 0 ? 1 / (1 + Math.exp(-v)) : Math.exp(v) / (1 + Math.exp(v)));
   const below = (z) => 0.5 * (1 + erf(z / Math.SQRT2));
-  const activations = {
-    relu: (v) => (v > 0 ? v : 0),
-    leaky_relu: (v) => (v > 0 ? v : 0.01 * v),
-    gelu: (v) => v * below(v),
-    silu: (v) => v * sigmoid(v),
-    tanh: Math.tanh,
-    sigmoid,
-    softplus: (v) => (v > 20 ? v : Math.log1p(Math.exp(v))),
-    identity: (v) => v,
-  };
+  const activations = {/* the table of activations */};
 
   function unpack(packed) {
     return packed.layers.map((layer) => {
