@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from slabnet.config.methods import METHODS
 from slabnet.config.settings import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, one_line, printable, refuse
 from slabnet.core.files import check_writable, checkpoints_of, is_there
+from slabnet.core.json_text import json_text
 from slabnet.core.signals import halting
 from slabnet.core.version import __version__
 from slabnet.experiments.commands import Json, commands, parse_widths
@@ -75,7 +75,7 @@ def demo(
     found = run_demo(seed, show="lines")
     paths = write_demo(found, out)
     if json:
-        print(json_module.dumps(found.to_dict()))
+        print(json_text(found.to_dict()))
         return
     trained, tested = len(found.split.train[1]), len(found.split.test[1])
     from slabnet.prediction.ways import print_rows
@@ -177,7 +177,7 @@ def _say_finished(out: Path, json: bool) -> None:
 
         raise Followed
     said = f"{printable(str(out))} is finished: there is nothing to resume."
-    print(json_module.dumps({"finished": True, "model": str(out)}) if json else said)
+    print(json_text({"finished": True, "model": str(out)}) if json else said)
 
 
 def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: Recipe) -> None:
@@ -190,7 +190,7 @@ def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: 
         return
     found = fit_named(data, settings, out, resume, every)
     if json:
-        print(json_module.dumps(found.to_dict()))
+        print(json_text(found.to_dict()))
         return
     print_rows(f"{data}: {found.test_rows} test rows", found.rows)
     for line in found.said:
@@ -208,7 +208,7 @@ def _fit_table(data: str, kept: tuple[Path, bool, float], json: bool, job: tuple
         return
     found = fit_table(whole, out, resume, every)
     if json:
-        print(json_module.dumps(found.numbers))
+        print(json_text(found.numbers))
         return
     for line in found.lines:
         print(line)
@@ -238,13 +238,13 @@ def predict(
         from slabnet.cli.table_predictions import lines_of, predict_table
 
         answers = predict_table(model, Path(data), out, draws, seed)
-        print(json_module.dumps(answers) if json else "\n".join(lines_of(answers, out)))
+        print(json_text(answers) if json else "\n".join(lines_of(answers, out)))
         return
     from slabnet.cli.workflow import predict_named
 
     found = predict_named(model, data, draws or 10, seed or 0, out)
     if json:
-        print(json_module.dumps(found))
+        print(json_text(found))
         return
     decided = found["classified_at_95"]
     way = f"averaged over {found['draws']} draws of {found['model']}"
@@ -274,7 +274,7 @@ def inspect(
     from slabnet.prediction.inspection import as_text
 
     found = inspect_file(model, draws)
-    print(json_module.dumps(found) if json else as_text(found))
+    print(json_text(found) if json else as_text(found))
 
 
 @app.command(
@@ -295,7 +295,7 @@ def export(
 
     found = write(model, to, out, draws=draws, seed=seed)  # type: ignore[arg-type]
     if json:
-        print(json_module.dumps(found))
+        print(json_text(found))
         return
     gives = f"the average of {draws} draws" if draws else "the means"
     written = printable(", ".join(found["written"]))
@@ -306,7 +306,7 @@ def export(
 def methods(json: Json = False) -> None:
     if json:
         keys = ("name", "summary", "source", "selects", "bound")
-        print(json_module.dumps([{key: getattr(method, key) for key in keys} for method in METHODS.values()]))
+        print(json_text([{key: getattr(method, key) for key in keys} for method in METHODS.values()]))
         return
     for method in METHODS.values():
         print(f"{method.name:<15} {method.summary}\n{'':<15} {method.source}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.cli.tables import DOUBT, LEVEL
-from slabnet.core.errors import FileError, one_line, printable, refuse
+from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse
 from slabnet.core.files import safe_text, writing
 from slabnet.data.reading import ROWS, read_chunks
 from slabnet.data.tabular import Preprocessing, Report, as_label, is_missing, number_of
@@ -51,7 +51,11 @@ def predict_table(
             if count:
                 x, report = prepared.apply(chunk, "predict", total + 1)
                 met = merged(met, report)
-                answers = list(answer_rows(estimator, x, total, unseen_rows(estimator, prepared, report, len(x))))
+                unseen = unseen_rows(estimator, prepared, report, len(x))
+                try:
+                    answers = list(answer_rows(estimator, x, total, unseen))
+                except NotFinite as error:
+                    raise error.later(total) from None
                 tally.add(answers, known)
             if file is not None:
                 file.write(as_csv(([head(estimator)] if total == 0 else []) + (answers if count else [])).encode())

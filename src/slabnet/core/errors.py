@@ -40,6 +40,20 @@ class FileError(SlabnetError):
     """A file that is damaged or is not what it claims to be."""
 
 
+class NotFinite(SlabnetError):
+    """A prediction that is no finite number, of the row `row` (counted from 0)."""
+
+    def __init__(self, where: str, what: str, came: float, row: int) -> None:
+        super().__init__(
+            f"{where}: {what} must be finite, got {came:g} in row {row}: its numbers or weights are too large"
+        )
+        self.where, self.what, self.came, self.row = where, what, came, row
+
+    def later(self, rows: int) -> NotFinite:
+        """The same, where so many rows came before."""
+        return NotFinite(self.where, self.what, self.came, self.row + rows)
+
+
 class Stopped(SlabnetError):
     """Work that was asked to stop by a signal, and kept what it had; the command line exits with 128 + the signal."""
 

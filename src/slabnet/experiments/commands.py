@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from slabnet.config.methods import METHODS
 from slabnet.config.settings import DATA_SETS
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, check_whole, refuse
 from slabnet.core.files import check_writable
+from slabnet.core.json_text import json_text
 from slabnet.core.signals import halting
 from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
@@ -128,7 +128,7 @@ def _say(plans: list[Plan], grid: Grid, out: Path, json: bool) -> None:
     departures = list(dict.fromkeys(line for plan in plans for line in plan.departures))
     if json:
         counts = {"records": len(grid.records), "failed": grid.failed, "elsewhere": grid.elsewhere}
-        print(json_module.dumps(counts | {"departures": departures}))
+        print(json_text(counts | {"departures": departures}))
     else:
         print(f"{len(grid.records)} of {len(plans)} records are in {out} ({grid.skipped} were there before).")
         print("Where the settings are not those of the paper's text:")
@@ -165,7 +165,7 @@ def table(
         made["1"] = table1(records, reading)
     departures = departures_of(records)
     if json:
-        print(json_module.dumps({name: t.to_dicts() for name, t in made.items()} | {"departures": departures}))
+        print(json_text({name: t.to_dicts() for name, t in made.items()} | {"departures": departures}))
         return
     print("\n\n".join(t.titled(format) if len(made) > 1 else t.render(format) for t in made.values()))
     if format == "csv":
@@ -194,7 +194,7 @@ def figures(
     from slabnet.experiments.figures import write_figures
 
     paths = [str(path) for path in write_figures(results, out)]
-    print(json_module.dumps({"figures": paths}) if json else "\n".join(paths))
+    print(json_text({"figures": paths}) if json else "\n".join(paths))
 
 
 @commands.command(
@@ -213,11 +213,11 @@ def data(
         split = load(name)
         found = {"name": name, "train": len(split.train[1]), "test": len(split.test[1]), "inputs": split.inputs}
         said = f"{name}: {found['train']} training and {found['test']} test rows of {split.inputs} numbers"
-        print(json_module.dumps(found) if json else said)
+        print(json_text(found) if json else said)
         return
     sets = available()
     if json:
-        print(json_module.dumps(sets))
+        print(json_text(sets))
         return
     for part in sets:
         fetches = f"; slabnet data {part['name']} fetches it"

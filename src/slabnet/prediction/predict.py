@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.core.devices import device_of
-from slabnet.core.errors import check_number, check_whole, refuse
+from slabnet.core.errors import NotFinite, check_number, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.core.records import Prediction
 from slabnet.core.threads import threads_for, work_of
@@ -76,9 +76,23 @@ def predict(
     finally:
         for part, mode in modes.items():
             part.training = mode
+    _check_finite(prediction)
     if support is None:
         return prediction
     return replace(prediction, extrapolates=torch.as_tensor(support.extrapolates(rows.flatten(1).cpu().numpy())))
+
+
+def _check_finite(found: Prediction) -> None:
+    """Refuse an answer that is none, naming its first row; a variance or an end of an interval may be infinite."""
+    bad = {"the mean": (found.mean, ~torch.isfinite(found.mean))}
+    parts = {name: getattr(found, name) for name in ("total", "aleatoric", "epistemic")}
+    for kind, ends in (("interval", found.intervals), ("predictive interval", found.predictive)):
+        parts |= {f"the {level:g} {kind}": end for level, pair in ends.items() for end in pair}
+    bad |= {name: (part, torch.isnan(part)) for name, part in parts.items()}
+    for name, (part, wrong) in bad.items():
+        if bool(wrong.any()):
+            first = tuple(wrong.nonzero()[0].tolist())
+            raise NotFinite("predict", name, float(part[first]), first[0])
 
 
 class _Average:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from slabnet.config.settings import DATA_SETS, TABLE_FILES
 from slabnet.core.errors import check_choice, printable, refuse
 from slabnet.core.files import check_writable, is_there
+from slabnet.core.json_text import json_text
 from slabnet.experiments.commands import Json
 
 commands = typer.Typer()
@@ -71,7 +71,5 @@ def report(
         report_file(what, out, data, foreign, no_rows)
     size = out.stat().st_size
     print(
-        json_module.dumps({"report": str(out), "bytes": size})
-        if json
-        else printable(f"Written: {out} ({size / 1e6:.1f} MB)")
+        json_text({"report": str(out), "bytes": size}) if json else printable(f"Written: {out} ({size / 1e6:.1f} MB)")
     )
