@@ -22,7 +22,7 @@ import torch
 from torch import distributed as dist
 
 import slabnet as sn
-import slabnet.training.loop as runs
+import slabnet.training.setup as setup
 from benchmarks.record import provenance, write_page, write_record
 from slabnet.distributed.group import Group, current_group, join, leave
 
@@ -36,7 +36,7 @@ LATENCY = 50e-6  # seconds a message, for the estimate
 def train(batch: int, alone: bool) -> float:
     """Seconds for STEPS steps at a global batch of `batch`, after as many that are not counted."""
     group = Group() if alone else current_group()
-    runs.current_group = lambda: group  # type: ignore[attr-defined]
+    setup.current_group = lambda: group  # type: ignore[attr-defined]
     g = torch.Generator().manual_seed(0)
     x, y = torch.rand(STEPS * batch, 784, generator=g), torch.randint(0, 10, (STEPS * batch,), generator=g)
     net = sn.mlp(SIZES)

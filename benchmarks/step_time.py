@@ -23,6 +23,7 @@ import slabnet as sn
 from benchmarks.peers import Step, peers
 from benchmarks.record import RECORDS, write_record
 from slabnet import kernels
+from slabnet.kernels.fused import gradients_to
 from slabnet.model.drawing import Draw, drawable_layers
 from slabnet.model.elbo import elbo
 from slabnet.training.optimiser import make_optimiser
@@ -65,7 +66,7 @@ def our_step(method: str, draw: Draw, sizes: tuple[int, ...] = SIZES, passes: ke
         optimiser.defer(layers.values())
 
     def step(x: Tensor, y: Tensor) -> None:
-        with kernels.passes(passes):
+        with kernels.passes(passes), gradients_to(optimiser):
             terms = elbo(net, net.likelihood, x, y, n=N, draw=draw, seed=noise, layers=layers)
             optimiser.zero_grad(set_to_none=True)
             (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from torch import nn
 import slabnet as sn
 from slabnet import kernels
 from slabnet.kernels import native
-from slabnet.kernels.fused import FEW_ROWS, SOME_UNITS
+from slabnet.kernels.fused import FEW_ROWS, SOME_UNITS, gradients_to
 from slabnet.model.drawing import Draw, drawable_layers
 from slabnet.model.elbo import elbo
 from slabnet.training.optimiser import LARGE, FusedAdam, make_optimiser
@@ -139,9 +139,10 @@ def test_gradient_and_step_in_one_pass_are_the_two_passes(method: str, draw: Dra
             optimiser.defer(drawable_layers(net).values())
         noise = torch.Generator().manual_seed(1)
         for _ in range(12):
-            terms = elbo(net, net.likelihood, x, y, n=300, draw=draw, kl=kl, seed=noise)
             optimiser.zero_grad()
-            (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]
+            with gradients_to(optimiser):
+                terms = elbo(net, net.likelihood, x, y, n=300, draw=draw, kl=kl, seed=noise)
+                (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]
             if put_off and (method != "mixture" or kl == "sampled"):
                 assert all(layer.weight.mu.grad is None for layer in drawable_layers(net).values())
             optimiser.step()
@@ -166,9 +167,9 @@ def test_a_layer_that_is_used_twice_gets_both_gradients() -> None:
         if put_off:
             optimiser.defer(drawable_layers(net).values())
         for step in range(5):
-            with sn.drawing(net, sn.local, step):
-                out = net(x)
             optimiser.zero_grad()
+            with sn.drawing(net, sn.local, step), gradients_to(optimiser):
+                out = net(x)
             out.square().sum().backward()
             optimiser.step()
         optimiser.release()
@@ -210,7 +211,8 @@ def test_a_layer_that_is_used_by_two_routes_gets_both_gradients(stack_first: boo
             optimiser.defer(drawable_layers(net).values())
         noise = torch.Generator().manual_seed(1)
         for _ in range(5):
-            terms = elbo(net, likelihood, x, x[:, :2], n=90, draw=sn.local, seed=noise)
+            with gradients_to(optimiser):
+                terms = elbo(net, likelihood, x, x[:, :2], n=90, draw=sn.local, seed=noise)
             optimiser.zero_grad()
             (terms.kl - terms.log_likelihood).backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -7,7 +7,10 @@ side, so that both products are one batched product in each direction, and inter
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,10 +39,24 @@ class Pending(NamedTuple):
         return Pending("moments", (size, *block, at, at + FLOAT * size, g_kl), (g_both, *alive))
 
 
-def taken_by_optimiser(mu: Tensor, rho: Tensor, omega: Tensor | None, pending: Pending) -> bool:
-    """Whether an optimiser has asked to take this gradient and its own step in one pass (`FusedAdam.defer`)."""
-    sink = getattr(mu, "slabnet_sink", None)
-    return sink is not None and bool(sink.take(mu, rho, omega, pending))
+class Taker(Protocol):
+    """Who computes a gradient later: an optimiser that does so together with its step."""
+
+    def take(self, mu: Tensor, rho: Tensor, omega: Tensor | None, pending: Pending) -> bool:
+        """Whether the gradient of these weights is left to the taker, who then keeps `pending`."""
+
+
+_taker: ContextVar[Taker | None] = ContextVar("slabnet_taker", default=None)
+
+
+@contextmanager
+def gradients_to(taker: Taker) -> Iterator[None]:
+    """Offer the gradients of the forward passes in this block to `taker` first."""
+    token = _taker.set(taker)
+    try:
+        yield
+    finally:
+        _taker.reset(token)
 
 
 class LocalLinear(torch.autograd.Function):
@@ -58,6 +75,7 @@ class LocalLinear(torch.autograd.Function):
         b_omega: Tensor | None,
         constants: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor]:
+        ctx.taker = _taker.get()
         seed, first_row, floor, logs, b_logs, places = constants
         rows, (units, inputs) = x.shape[0], mu.shape
         both = x.new_empty(2, units, inputs)  # means, then variances
@@ -95,7 +113,7 @@ class LocalLinear(torch.autograd.Function):
         pending = Pending("products", products, (pair, squares, g_kl, log_s, logs))
         pending = pending if rows <= FEW_ROWS and units >= SOME_UNITS else pending.multiplied()
         grads: list[Tensor | None] = [None, None, None]
-        if taken_by_optimiser(mu, rho, omega, pending):
+        if ctx.taker is not None and ctx.taker.take(mu, rho, omega, pending):
             grads += [None if part is None else torch.empty_like(part) for part in (b_mu, b_rho, b_omega)]
             if b_mu is not None:
                 beta = sums.data_ptr()
@@ -130,6 +148,7 @@ class DrawLayer(torch.autograd.Function):
         b_omega: Tensor | None,
         constants: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.taker = _taker.get()
         seeds, logs, b_logs, delta, kind, kind_of_kl, places = constants
         kl = mu.new_empty(())
         options = (delta, kind, kind_of_kl)
@@ -153,7 +172,7 @@ class DrawLayer(torch.autograd.Function):
         pending = Pending("draw", (*block, *kept), (eps, soft, given, g_kl, log_s, logs))
         d_weight: tuple[Any, ...] = (None, None, None)
         add = 0
-        if not taken_by_optimiser(mu, rho, omega, pending):
+        if ctx.taker is None or not ctx.taker.take(mu, rho, omega, pending):
             d_weight = _draw_back(0, mu, rho, omega, logs, log_s, eps, soft, options, given, g_kl, d_s)
             add = 1
         d_bias: tuple[Any, ...] = (None, None, None)

@@ -32,9 +32,14 @@ class Share(NamedTuple):
 
 
 class Batches:
-    """Rows to train on. `n` is the size of the whole data set, which scales the log-likelihood."""
+    """Rows to train on. `n` is the size of the whole data set, which scales the log-likelihood.
+
+    sharded: each process has rows of its own. epochs: of a stream, how often it was read to its end.
+    """
 
     n: int
+    sharded: bool = False
+    epochs: int = 0
     positions: int = IMAGE  # of a row, that a kernel meets
 
     def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:

@@ -21,9 +21,10 @@ from slabnet.kernels.native import chosen, passes
 from slabnet.model.likelihoods import Likelihood
 from slabnet.training.batches import Data
 from slabnet.training.checkpoints import Checkpoints, Keeper
-from slabnet.training.loop import OnEpoch, Run
+from slabnet.training.loop import Loop, OnEpoch
 from slabnet.training.progress import Show, Watch
-from slabnet.training.state import describe_run, restore
+from slabnet.training.setup import set_up
+from slabnet.training.state import start
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -72,29 +73,29 @@ def fit(
     check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
     if resume and checkpoint is None:
         refuse("fit", "resume", "used with a checkpoint folder", resume)
-    started = Run(net, train, config, n, likelihood, validation, fixed, seed)
-    group = started.group
-    label = "post-train" if fixed or hasattr(net, "put_back") else "fit"  # a compact network was fitted before
-    watch = Watch(progress if group.leads else "off", started.epochs, started.data.n, label)
+    setup = set_up(net, train, config, n, likelihood, validation, fixed, seed)
+    state, group = start(setup), setup.group
+    label = "post-train" if setup.post else "fit"
+    watch = Watch(progress if group.leads else "off", setup.epochs, setup.data.n, label)
     with (
         watch,
-        _own_dropout(started.drops, started.seed),
+        _own_dropout(setup.drops, setup.seed),
         _few_objects(),
-        threads_for(started.work),
+        threads_for(setup.work),
         passes("compiled" if config.compile else chosen()),
     ):
         if checkpoint is None:
-            return started.run(watch, on_epoch, None)
+            return Loop(state, watch, on_epoch).run()
         settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-        keeper = Keeper(settings, describe_run(started, fixed), TrainConfig().model_dump(mode="json"))
+        keeper = Keeper(settings, setup.describe(), TrainConfig().model_dump(mode="json"))
         if group.leads:
             keeper.clean()
         if not resume and group.leads:
             keeper.start_afresh()
-        elif resume and (found := group.share(keeper.latest() if group.leads else None)) is not None:
-            restore(started, *found)
+        elif resume and (earlier := group.share(keeper.latest() if group.leads else None)) is not None:
+            state.restore(*earlier)
         with keeper.listening():
-            return started.run(watch, on_epoch, keeper)
+            return Loop(state, watch, on_epoch, keeper).run()
 
 
 @contextmanager

@@ -36,8 +36,11 @@ class FusedAdam(torch.optim.Adam):
         self._deferred: dict[int, tuple[Tensor, ...]] = {}
         self._pending: dict[int, Pending] = {}
 
-    def defer(self, layers: Iterable[Any]) -> None:
-        """Take gradient and step in one pass for the weights of these layers, until `release`."""
+    def defer(self, layers: Iterable[nn.Module]) -> None:
+        """Take gradient and step in one pass for the weights of these layers, until `release`.
+
+        It concerns gradients of passes under `gradients_to(self)`; all others are computed as ever.
+        """
         ours = {id(p) for group in self.param_groups for p in group["params"]}
         for layer in layers:
             if not isinstance(layer, SlabLayer) or not layer.plain_prior:
@@ -45,14 +48,10 @@ class FusedAdam(torch.optim.Adam):
             triple = tuple(p for p in (layer.weight.mu, layer.weight.rho, layer.weight.omega) if p is not None)
             if all(id(p) in ours and native.applies(p) and p.is_contiguous() for p in triple):
                 self._deferred[id(triple[0])] = triple
-                triple[0].slabnet_sink = self  # type: ignore[attr-defined]
 
     def release(self) -> None:
         """Gradients are gradients again."""
         self.flush()
-        for mu, *_ in self._deferred.values():
-            if getattr(mu, "slabnet_sink", None) is self:
-                del mu.slabnet_sink  # type: ignore[attr-defined]
         self._deferred.clear()
         self.settle()
 

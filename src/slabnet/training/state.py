@@ -1,109 +1,242 @@
-"""What a checkpoint holds of a run, and how the run gets it back."""
+"""What a run has become so far, and how a checkpoint holds it."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from itertools import count, takewhile
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from slabnet.core.errors import FileError, one_line
-from slabnet.core.records import Cut, Epoch, Selection
-from slabnet.model.networks import Network
-from slabnet.training.batches import StreamBatches, TensorBatches
-from slabnet.training.checkpoints import digest
-from slabnet.training.convergence import WINDOW
-from slabnet.training.dead_units import Alive
+from slabnet.core.noise import keyed_generator
+from slabnet.core.records import Cut, Epoch, History
+from slabnet.model.elbo import RunningMean
+from slabnet.training.batches import TensorBatches
+from slabnet.training.convergence import WINDOW, AlphaTracker
+from slabnet.training.dead_units import Alive, Cutter, can_cut
+from slabnet.training.optimiser import FusedAdam, make_optimiser
+from slabnet.training.setup import Setup
 
-Run = Any  # runs.Run, which imports this file
-
+MOST_NUMBERS = 2**28  # how large data may be to be squared at once for the mean square of each input
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 _WHOLE = ("rows", "steps", "stream_epochs")
 
 
-def describe_run(run: Run, fixed: Selection | Literal["alpha"] | None) -> dict[str, Any]:
-    """What must be the same for a run to be resumed: configuration, network, data."""
-    net, data = run.net, run.data
-    rows: dict[str, Any] = {"n": data.n}
-    if isinstance(data, TensorBatches):
-        rows["contents"] = digest(data.x, data.y)
-    if run.validation is not None:
-        rows["validation"] = digest(*run.validation)
-    chosen = [part for mask in fixed.masks.values() for part in mask] if isinstance(fixed, Selection) else []
-    return {
-        "config": run.config.model_dump(mode="json") | {"seed": run.seed, "device": run.device.type},
-        "network": net.spec if isinstance(net, Network) else type(net).__name__,
-        "shapes": [f"{part.dtype} {tuple(part.shape)}" for part in run.tensors()],
-        "likelihood": run.likelihood.spec(),
-        "fixed": digest(*chosen) if chosen else fixed,
-        "data": rows,
-    }
+@dataclass
+class Part:
+    """How far the epoch that is under way has come."""
+
+    order: Tensor | None = None  # state of the generator of the order, when the epoch began
+    batches: int = 0
+    rows: int = 0
+    total: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    pending: list[Tensor] = field(default_factory=list)
 
 
-def snapshot(run: Run) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Everything the run has become, as plain numbers and tensors."""
-    run.optimiser.settle()
-    part, cutter = run.part, run.cutter
-    alive = None if cutter is None else cutter.alive
-    state = {
-        "epochs": [asdict(epoch) for epoch in run.done],
-        "cuts": [asdict(cut) for cut in run.cuts],
-        "rows": run.rows,
-        "steps": run.steps,
-        "finished": run.finished,
-        "best": run.best,
-        "best_epoch": run.best_epoch,
-        "part": {"batches": part.batches, "rows": part.rows},
-        "kl_outside": 0.0 if cutter is None else cutter.kl_outside,
-        "rates": {group["name"]: group["lr"] for group in run.rates_of()},
-        "stream_epochs": run.data.epochs if isinstance(run.data, StreamBatches) else 0,
-    }
-    tensors: dict[str, Tensor] = {f"net:{i}": value for i, value in enumerate(run.tensors())}
-    for i, parameter in enumerate(p for group in run.optimiser.param_groups for p in group["params"]):
-        for key, value in run.optimiser.state[parameter].items():
-            tensors[f"adam:{i}:{key}"] = value
-    tensors["order"] = run.order.get_state() if part.order is None else part.order
-    if run.drops:
-        tensors["global"] = torch.get_rng_state()  # torch's own Dropout draws from it
-    tensors["total"] = part.total
-    for i, value in enumerate(part.pending):
-        tensors[f"pending:{i}"] = value
-    for i, past in enumerate(run.tracker.past):
-        for k, value in enumerate(past):
-            tensors[f"alpha:{i}:{k}"] = value
-    for i, value in enumerate(run.best_state or []):
-        tensors[f"best:{i}"] = value
-    if alive is not None:
-        for i, value in enumerate((alive.inputs, *alive.units)):
-            tensors[f"alive:{i}"] = value
-    if run.baseline.mean is not None:
-        tensors["baseline"] = run.baseline.mean
-    return state, {name: value.clone() for name, value in tensors.items()}
+@dataclass
+class Best:
+    """The state with the best validation log-likelihood so far."""
+
+    value: float
+    epoch: int
+    tensors: list[Tensor]
 
 
-@torch.no_grad()
-def restore(run: Run, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Make `run` what it was when the snapshot was taken; a snapshot that does not fit changes nothing."""
-    try:
-        _check_state(run, state)
-        _check_tensors(run, state, tensors)
-        _restore(run, state, tensors)
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError, OverflowError) as error:
-        said = one_line(f"{type(error).__name__}: {error}")
-        raise FileError(f"resume: the checkpoint must be of this run, got one that does not fit: {said}") from None
+@dataclass(eq=False)
+class State:
+    """Everything about a run that changes while it goes on.
+
+    order: the generator of the order of the rows. rows, steps: seen and made so far. part: the epoch under way.
+    cutter: what leaves dead neurons out of the computation, where the network is of that kind.
+    """
+
+    setup: Setup
+    optimiser: FusedAdam
+    tracker: AlphaTracker
+    cutter: Cutter | None
+    order: torch.Generator
+    baseline: RunningMean = field(default_factory=RunningMean)
+    part: Part = field(default_factory=Part)
+    rows: int = 0
+    steps: int = 0
+    epochs: list[Epoch] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    best: Best | None = None
+    finished: bool = False
+
+    @property
+    def working(self) -> tuple[nn.Module, FusedAdam]:
+        """The network that is being trained and its optimiser: the small one, once dead neurons are out."""
+        if self.cutter is None:
+            return self.setup.net, self.optimiser
+        return self.cutter.small, self.cutter.small_optimiser
+
+    @property
+    def kl_weight(self) -> float:
+        """The KL comes in over the ramp, by rows seen, so that the data speak before weights are removed."""
+        rows = self.setup.ramp * self.setup.data.n
+        return self.setup.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
+
+    @property
+    def stops(self) -> bool:
+        """Whether all epochs are done, or validation has not become better for long enough."""
+        if len(self.epochs) >= self.setup.epochs:
+            return True
+        patience = self.setup.config.patience
+        return patience is not None and self.best is not None and len(self.epochs) - self.best.epoch >= patience
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What the optimiser of the full network has, in its order."""
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
+
+    def rates(self) -> list[dict[str, Any]]:
+        """The groups of parameters that are being trained, each with its step size."""
+        return self.working[1].param_groups
+
+    def values(self) -> list[Tensor]:
+        """A copy of everything training changes."""
+        return [part.detach().clone() for part in self.setup.tensors()]
+
+    @torch.no_grad()
+    def put_values(self, values: list[Tensor]) -> None:
+        """Set everything training changes."""
+        for part, value in zip(self.setup.tensors(), values, strict=True):
+            part.copy_(value)
+
+    def add(self, epoch: Epoch, values: list[Tensor]) -> None:
+        """Note an epoch, and keep its state if it is the best one since the ramp; before, the densest model is best."""
+        self.epochs.append(epoch)
+        value = epoch.validation_log_likelihood
+        if value is None or self.setup.config.patience is None or epoch.epoch <= self.setup.ramp:
+            return
+        if self.best is None or value > self.best.value:
+            self.best = Best(value, epoch.epoch, values)
+
+    def history(self) -> History:
+        """What the run has seen."""
+        return History(
+            epochs=tuple(self.epochs),
+            n=self.setup.data.n,
+            steps=self.steps,
+            kl_weight=self.kl_weight,
+            stopped_early=len(self.epochs) < self.setup.epochs,
+            best_epoch=None if self.best is None else self.best.epoch,
+            config=self.setup.config.model_dump(mode="json") | {"seed": self.setup.seed},
+            cuts=tuple(self.cuts),
+        )
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Everything the run has become, as plain numbers and tensors."""
+        self.optimiser.settle()
+        state = {
+            "epochs": [asdict(epoch) for epoch in self.epochs],
+            "cuts": [asdict(cut) for cut in self.cuts],
+            "rows": self.rows,
+            "steps": self.steps,
+            "finished": self.finished,
+            "best": None if self.best is None else self.best.value,
+            "best_epoch": None if self.best is None else self.best.epoch,
+            "part": {"batches": self.part.batches, "rows": self.part.rows},
+            "kl_outside": 0.0 if self.cutter is None else self.cutter.kl_outside,
+            "rates": {group["name"]: group["lr"] for group in self.rates()},
+            "stream_epochs": self.setup.data.epochs,
+        }
+        return state, {name: value.clone() for name, value in self._tensors().items()}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors of a checkpoint by name."""
+        rows: dict[str, list[Tensor]] = {"net": self.setup.tensors(), "pending": self.part.pending}
+        rows |= {f"alpha:{i}": past for i, past in enumerate(self.tracker.past)}
+        rows["best"] = [] if self.best is None else self.best.tensors
+        alive = None if self.cutter is None else self.cutter.alive
+        rows["alive"] = [] if alive is None else [alive.inputs, *alive.units]
+        tensors = {f"{name}:{i}": value for name, values in rows.items() for i, value in enumerate(values)}
+        for i, parameter in enumerate(self.parameters()):
+            for key, value in self.optimiser.state[parameter].items():
+                tensors[f"adam:{i}:{key}"] = value
+        tensors["order"] = self.order.get_state() if self.part.order is None else self.part.order
+        tensors["total"] = self.part.total
+        if self.setup.drops:
+            tensors["global"] = torch.get_rng_state()  # torch's own Dropout draws from it
+        if self.baseline.mean is not None:
+            tensors["baseline"] = self.baseline.mean
+        return tensors
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Become what the run was when the snapshot was taken; a snapshot that does not fit changes nothing."""
+        try:
+            _check_numbers(self, state)
+            _check_tensors(self, state, tensors)
+            self._take_over(state, tensors)
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError, OverflowError) as error:
+            cause = one_line(f"{type(error).__name__}: {error}")
+            raise FileError(f"resume: the checkpoint must be of this run, got one that does not fit: {cause}") from None
+
+    def _take_over(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        device = self.setup.device
+        self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+        self.cuts = [Cut(**cut | {"left": tuple(cut["left"])}) for cut in state["cuts"]]
+        self.rows, self.steps, self.finished = state["rows"], state["steps"], state["finished"]
+        self.put_values([tensors[f"net:{i}"] for i in range(len(self.setup.tensors()))])
+        self.optimiser.settle()
+        for i, parameter in enumerate(self.parameters()):
+            if f"adam:{i}:step" in tensors:
+                places = {key: torch.zeros(()) if key == "step" else torch.empty_like(parameter) for key in _MOMENTS}
+                self.optimiser.state[parameter] = {
+                    key: place.copy_(tensors[f"adam:{i}:{key}"]) for key, place in places.items()
+                }
+        self.order.set_state(tensors["order"])
+        if self.setup.drops:
+            torch.set_rng_state(tensors["global"])
+        batches, rows = state["part"]["batches"], state["part"]["rows"]
+        pending = [value.to(device) for value in _row(tensors, "pending")]
+        self.part = Part(tensors["order"] if batches else None, batches, rows, tensors["total"], pending)
+        past = [_row(tensors, f"alpha:{i}") for i in range(WINDOW)]
+        self.tracker.past = deque([row for row in past if row], maxlen=WINDOW)
+        best = [value.to(device) for value in _row(tensors, "best")]
+        self.best = Best(state["best"], state["best_epoch"], best) if best else None
+        self.setup.data.epochs = state["stream_epochs"]
+        if "baseline" in tensors:
+            self.baseline.mean = tensors["baseline"].to(device)
+        masks = [value.to(device) for value in _row(tensors, "alive")]
+        if self.cutter is not None and masks:
+            self.cutter.go_on(Alive(masks[0], tuple(masks[1:])), state["kl_outside"])
+        for group in self.rates():
+            group["lr"] = state["rates"][group["name"]]
 
 
-def _check_state(run: Run, state: dict[str, Any]) -> None:
+def start(setup: Setup) -> State:
+    """The state of a run that has made no step yet. From here on the network may change."""
+    setup.place()
+    optimiser = make_optimiser(setup.net, setup.likelihood, setup.config, omega=setup.fixed is None)
+    cutter = _cutter(setup, optimiser) if setup.fixed is None and setup.config.cut_every else None
+    return State(setup, optimiser, AlphaTracker(setup.net), cutter, keyed_generator(setup.seed, "order"))
+
+
+def _cutter(setup: Setup, optimiser: FusedAdam) -> Cutter | None:
+    """What leaves dead neurons out of the computation, where the network is of that kind."""
+    data = setup.data
+    if not can_cut(setup.net) or (setup.group.world > 1 and not isinstance(data, TensorBatches)):
+        return None  # processes that see different rows would leave out different neurons
+    power = None
+    if isinstance(data, TensorBatches) and data.x.numel() < MOST_NUMBERS:
+        power = (data.x.flatten(1) ** 2).mean(0)
+    return Cutter(setup.net, setup.likelihood, optimiser, setup.config, power)
+
+
+def _check_numbers(run: State, state: dict[str, Any]) -> None:
     """Refuse numbers that no run can have written: they steer loops and divisions."""
     part = state["part"]
     for name, value in [*((name, state[name]) for name in _WHOLE), *part.items()]:
         _need(type(value) is int and 0 <= value < 2**62, name, value)
     _need(type(state["finished"]) is bool, "finished", state["finished"])
-    _need(part["batches"] <= min(state["steps"], run.data.n), "batches", part["batches"])
+    _need(part["batches"] <= min(state["steps"], run.setup.data.n), "batches", part["batches"])
     _need((part["batches"] > 0) == (part["rows"] > 0), "rows", part["rows"])
-    _need(isinstance(state["epochs"], list) and len(state["epochs"]) <= run.epochs, "epochs", state["epochs"])
+    _need(isinstance(state["epochs"], list) and len(state["epochs"]) <= run.setup.epochs, "epochs", state["epochs"])
     for number, epoch in enumerate(state["epochs"], start=1):
         _need(epoch["epoch"] == number, "epoch", epoch["epoch"])
         for name, value in epoch.items():
@@ -118,12 +251,12 @@ def _check_state(run: Run, state: dict[str, Any]) -> None:
         _need(_is_number(rate) and rate >= 0, f"rate of {name}", rate)
 
 
-def _check_tensors(run: Run, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def _check_tensors(run: State, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Refuse tensors of another shape or type than those they replace: compiled passes read them by address."""
-    own = run.tensors()
-    for i, value in enumerate(own):
+    trained_tensors = run.setup.tensors()
+    for i, value in enumerate(trained_tensors):
         _like(tensors, f"net:{i}", value)
-    parameters = [p for group in run.optimiser.param_groups for p in group["params"]]
+    parameters = run.parameters()
     trained = [i for i in range(len(parameters)) if f"adam:{i}:step" in tensors]
     for i in trained:
         for key in ("exp_avg", "exp_avg_sq"):
@@ -143,9 +276,9 @@ def _check_tensors(run: Run, state: dict[str, Any], tensors: dict[str, Tensor]) 
         for k in range(len(row)):
             _like(tensors, f"alpha:{i}:{k}", alphas[k])
     best = _row(tensors, "best")
-    _need(len(best) == (0 if state["best_epoch"] is None else len(own)), "best", len(best))
+    _need(len(best) == (0 if state["best_epoch"] is None else len(trained_tensors)), "best", len(best))
     for i in range(len(best)):
-        _like(tensors, f"best:{i}", own[i])
+        _like(tensors, f"best:{i}", trained_tensors[i])
     masks = _row(tensors, "alive")
     if run.cutter is not None and masks:
         sizes = [run.cutter.chain[0].weight.mu.shape[1], *(len(layer.weight.mu) for layer in run.cutter.chain)]
@@ -165,52 +298,13 @@ def _is_number(value: object) -> bool:
 
 def _like(tensors: dict[str, Tensor], name: str, wanted: Tensor, finite: bool = True) -> Tensor:
     """A tensor of the file, if it has shape and type of the one it takes the place of."""
-    found = tensors[name]
-    _need((found.shape, found.dtype) == (wanted.shape, wanted.dtype), name, f"{found.dtype} {tuple(found.shape)}")
-    _need(not (finite and found.is_floating_point()) or bool(torch.isfinite(found).all()), name, "NaN or infinity")
-    return found
-
-
-def _restore(run: Run, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    run.done = [Epoch(**epoch) for epoch in state["epochs"]]
-    run.cuts = [Cut(**cut | {"left": tuple(cut["left"])}) for cut in state["cuts"]]
-    run.rows, run.steps, run.finished = state["rows"], state["steps"], state["finished"]
-    run.best, run.best_epoch = state["best"], state["best_epoch"]
-    for i, value in enumerate(run.tensors()):
-        value.copy_(tensors[f"net:{i}"])
-    run.optimiser.settle()
-    for i, parameter in enumerate(p for group in run.optimiser.param_groups for p in group["params"]):
-        if f"adam:{i}:step" in tensors:
-            places = {key: torch.zeros(()) if key == "step" else torch.empty_like(parameter) for key in _MOMENTS}
-            run.optimiser.state[parameter] = {
-                key: place.copy_(tensors[f"adam:{i}:{key}"]) for key, place in places.items()
-            }
-    run.order.set_state(tensors["order"])
-    if run.drops:
-        torch.set_rng_state(tensors["global"])
-    part = run.part
-    part.batches, part.rows = state["part"]["batches"], state["part"]["rows"]
-    part.order = tensors["order"] if part.batches else None
-    part.total = tensors["total"]
-    part.pending = [value.to(run.device) for value in _row(tensors, "pending")]
-    run.first_step = run.steps - part.batches + 1
-    past = [_row(tensors, f"alpha:{i}") for i in range(WINDOW)]
-    run.tracker.past = deque([row for row in past if row], maxlen=WINDOW)
-    run.best_state = [value.to(run.device) for value in _row(tensors, "best")] or None
-    if isinstance(run.data, StreamBatches):
-        run.data.epochs = state["stream_epochs"]
-    if "baseline" in tensors:
-        run.baseline.mean = tensors["baseline"].to(run.device)
-    masks = [value.to(run.device) for value in _row(tensors, "alive")]
-    if run.cutter is not None and masks:
-        run.cutter.go_on(Alive(masks[0], tuple(masks[1:])), state["kl_outside"])
-    for group in run.rates_of():
-        group["lr"] = state["rates"][group["name"]]
+    value = tensors[name]
+    _need((value.shape, value.dtype) == (wanted.shape, wanted.dtype), name, f"{value.dtype} {tuple(value.shape)}")
+    _need(not (finite and value.is_floating_point()) or bool(torch.isfinite(value).all()), name, "NaN or infinity")
+    return value
 
 
 def _row(tensors: dict[str, Tensor], name: str) -> list[Tensor]:
     """The tensors NAME:0, NAME:1 and so on."""
-    found: list[Tensor] = []
-    while f"{name}:{len(found)}" in tensors:
-        found.append(tensors[f"{name}:{len(found)}"])
-    return found
+    names = takewhile(tensors.__contains__, (f"{name}:{i}" for i in count()))
+    return [tensors[name] for name in names]

@@ -1,0 +1,186 @@
+"""What one run of Algorithm 1 starts from: everything is checked and prepared before anything changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.config.settings import TrainConfig
+from slabnet.core.devices import device_of, pick_device, pick_dtype
+from slabnet.core.errors import refuse
+from slabnet.core.noise import Seed, keyed_generator, seed_number
+from slabnet.core.records import Selection
+from slabnet.core.threads import work_of
+from slabnet.distributed.group import Group, current_group
+from slabnet.model.attach import attach_likelihood, resolve_likelihood
+from slabnet.model.drawing import Draw, Drawable, drawable_layers, members_of
+from slabnet.model.draws import Fixed, named_draw
+from slabnet.model.likelihoods import Likelihood
+from slabnet.model.networks import Network
+from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
+from slabnet.training.checkpoints import digest
+from slabnet.training.validation import keep_aside
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What stays as it is while a run goes on.
+
+    post: nothing is being selected any more, so that there is no ramp. samples: draws a step.
+    rank_key: what keys this process's noise, empty where all processes draw the same weights.
+    one_pass: gradient and step of the weights may be computed together. drops: torch's own Dropout is used.
+    """
+
+    net: nn.Module
+    layers: dict[str, Drawable]
+    likelihood: Likelihood
+    config: TrainConfig
+    device: torch.device
+    dtype: torch.dtype
+    draw: Draw
+    fixed: Selection | Literal["alpha"] | None
+    seed: int
+    group: Group
+    data: Batches
+    validation: Pair | None
+    epochs: int
+    post: bool
+    samples: int
+
+    @property
+    def ramp(self) -> int:
+        """Epochs over which the KL comes in."""
+        return 0 if self.post else self.config.ramp_for(self.epochs)
+
+    @property
+    def rank_key(self) -> tuple[int, ...]:
+        return (self.group.rank,) if self.draw.draws_weights and not self.config.shared_draws else ()
+
+    @property
+    def one_pass(self) -> bool:
+        if self.fixed is not None or self.config.clip is not None or self.samples != 1:
+            return False
+        # what is added up over processes must belong to the same draws, and to every process
+        return self.group.world == 1 or not (self.rank_key or self.data.sharded)
+
+    @property
+    def drops(self) -> bool:
+        return any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in self.net.modules())
+
+    @property
+    def work(self) -> int:
+        """Multiplications of a step, which decide how many threads it gets."""
+        return work_of(self.net, min(self.config.batch_size, self.data.n), self.data.positions)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything training changes: parameters, and buffers such as a running mean."""
+        parts = [*self.net.parameters(), *self.net.buffers(), *self.likelihood.parameters()]
+        return list({id(part): part for part in parts}.values())
+
+    def place(self) -> None:
+        """Move the network to its device, in its type, and give every process the values of the first one."""
+        self.net.to(self.device, self.dtype)
+        attach_likelihood(self.net, self.likelihood.to(self.device, self.dtype))
+        self.group.spread(self.tensors())
+
+    def describe(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed: configuration, network, data."""
+        rows: dict[str, Any] = {"n": self.data.n}
+        if isinstance(self.data, TensorBatches):
+            rows["contents"] = digest(self.data.x, self.data.y)
+        if self.validation is not None:
+            rows["validation"] = digest(*self.validation)
+        masks = self.fixed.masks.values() if isinstance(self.fixed, Selection) else []
+        chosen = [part for mask in masks for part in mask]
+        return {
+            "config": self.config.model_dump(mode="json") | {"seed": self.seed, "device": self.device.type},
+            "network": self.net.spec if isinstance(self.net, Network) else type(self.net).__name__,
+            "shapes": [f"{part.dtype} {tuple(part.shape)}" for part in self.tensors()],
+            "likelihood": self.likelihood.spec(),
+            "fixed": digest(*chosen) if chosen else self.fixed,
+            "data": rows,
+        }
+
+
+def set_up(
+    net: nn.Module,
+    train: Data,
+    config: TrainConfig,
+    n: int | None,
+    likelihood: Likelihood | str | None,
+    validation: tuple[Any, Any] | None,
+    fixed: Selection | Literal["alpha"] | None,
+    seed: Seed | None,
+) -> Setup:
+    """Check and prepare what `fit` was given. Bad input is refused here, and the network is as it was."""
+    device = pick_device(config.device)
+    dtype = device_of(net)[1] if config.dtype is None else pick_dtype(config.dtype)
+    if dtype == torch.float64 and device.type == "mps":
+        refuse("fit", "dtype", "float32 on this device", "float64")
+    likelihood = resolve_likelihood(net, likelihood)
+    draw = _training_draw(config, fixed)
+    _check_fixed(net, fixed)
+    number = config.seed if seed is None else seed_number(seed, "fit")
+    data, held_out = _rows(train, validation, config, n, number, Prepare(net, likelihood, dtype, device))
+    layers = drawable_layers(net)
+    return Setup(
+        net=net,
+        layers=layers,
+        likelihood=likelihood,
+        config=config,
+        device=device,
+        dtype=dtype,
+        draw=draw,
+        fixed=fixed,
+        seed=number,
+        group=current_group(),
+        data=data,
+        validation=held_out,
+        epochs=config.epochs_for(data.n),
+        post=fixed is not None or any(layer.decided for layer in layers.values()),
+        samples=max(config.samples, members_of(net) or 1),  # an ensemble trains all its members at once
+    )
+
+
+def _rows(
+    train: Data, validation: tuple[Any, Any] | None, config: TrainConfig, n: int | None, seed: int, prepare: Prepare
+) -> tuple[Batches, Pair | None]:
+    """Rows to train on, and rows to validate with."""
+    if validation is not None and not is_pair(validation):
+        refuse("fit", "validation", "a pair (x, y)", type(validation).__name__)
+    held_out = None if validation is None else prepare(*validation)
+    data = as_batches(train, n, config.batch_size, prepare)
+    if config.validation_fraction > 0:
+        if held_out is not None:
+            refuse("fit", "validation_fraction", "0 when validation data are given", config.validation_fraction)
+        if not isinstance(data, TensorBatches):
+            refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
+        generator = keyed_generator(seed, "validation")
+        data, held_out = keep_aside(data, config.validation_fraction, config.batch_size, generator)
+    if config.patience is not None and held_out is None:
+        refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
+    return data, held_out
+
+
+def _check_fixed(net: nn.Module, fixed: Selection | Literal["alpha"] | None) -> None:
+    """Refuse to keep fixed what a method does not have."""
+    if not isinstance(net, Network) or fixed is None:
+        return
+    kind, able, name = "alpha" if fixed == "alpha" else "a Selection", net.method.post_training, net.method.name
+    if kind not in able:
+        allowed = " or ".join(able) if able else "None"
+        refuse("fit", "fixed", f"{allowed} for the method {name}, which has nothing else to keep", kind)
+
+
+def _training_draw(config: TrainConfig, fixed: Selection | Literal["alpha"] | None) -> Draw:
+    draw = named_draw(config.draw, config.delta)
+    if fixed is None or fixed == "alpha":
+        return draw
+    if not isinstance(fixed, Selection):
+        refuse("fit", "fixed", 'a Selection, "alpha" or None', fixed)
+    return Fixed(fixed.masks, draw)
