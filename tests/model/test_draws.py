@@ -217,3 +217,12 @@ def test_extreme_posteriors_are_finite_under_every_draw() -> None:
             assert bool(torch.isfinite(out).all())
             for parameter in layer.parameters():
                 assert parameter.grad is None or bool(torch.isfinite(parameter.grad).all())
+
+
+def test_training_the_means_by_mistake_is_said() -> None:
+    net, x = sn.mlp((3, 2), seed=0), torch.ones(4, 3)
+    with pytest.warns(UserWarning, match="called outside `drawing`: this trains the posterior means alone"):
+        net(x).sum().backward()
+    with sn.drawing(net, sn.relaxed(0.5), 0):
+        net(x).sum().backward()
+    net.eval()(x).sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,3 +79,25 @@ def test_too_little_data_promises_nothing() -> None:
         sn.calibrate_doubt(prediction, y, accuracy=1.0)
     with pytest.raises(sn.ArgumentError, match="y must be as long as the prediction"):
         sn.calibrate_doubt(prediction, y[:3])
+
+
+def test_probabilities_and_labels_of_an_estimator_give_the_same() -> None:
+    prediction, y = simulated(4000, torch.Generator().manual_seed(1))
+    expected = sn.calibrate_doubt(prediction, y, accuracy=0.9)
+    shares, labels = prediction.mean.numpy(), np.array(["no", "yes"])[y.numpy()]
+    assert sn.calibrate_doubt(shares, labels, accuracy=0.9) == expected
+    assert sn.calibrate_doubt(shares, labels.tolist(), accuracy=0.9, classes=["no", "yes"]) == expected
+    assert sn.calibrate_doubt(shares, y.numpy(), accuracy=0.9) == expected
+    some = labels == "yes"
+    for arguments, said in (
+        (
+            (shares[some], labels[some]),
+            "classes must be the 2 labels in the order of the columns, as estimator.classes_",
+        ),
+        ((shares, labels[:5]), "y must be as long as the prediction, 4000 rows, got 5 rows"),
+        ((shares * 2, labels), "prediction must be a Prediction, or probabilities: one column a class"),
+    ):
+        with pytest.raises(sn.ArgumentError, match=said):
+            sn.calibrate_doubt(*arguments)
+    with pytest.raises(sn.ArgumentError, match=r"y must be one of the classes .* got 'yes'"):
+        sn.calibrate_doubt(shares, labels, classes=["no", "maybe"])

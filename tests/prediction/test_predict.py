@@ -268,3 +268,10 @@ def test_a_likelihood_of_one_s_own_is_summarised_by_variances() -> None:
     torch.testing.assert_close(found.total, found.mean + found.epistemic)
     with pytest.raises(sn.ArgumentError, match="which load can build, got Poisson"):
         sn.save(net, "unused.slab")
+
+
+def test_a_compiled_network_predicts_as_the_one_inside() -> None:
+    net, x = sn.mlp((3, 4, 2), seed=0), torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    found = sn.predict(torch.compile(net, backend="eager"), x, draws=3)  # type: ignore[arg-type]
+    torch.testing.assert_close(found.mean, sn.predict(net, x, draws=3).mean)
+    assert found.density_used == sn.predict(net, x, draws=3).density_used

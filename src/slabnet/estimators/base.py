@@ -25,6 +25,7 @@ from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import Trial
+from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
 from slabnet.model.drawing import Draw
 from slabnet.model.draws import exact, fixed
@@ -49,7 +50,7 @@ EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(MarksExtrapolation, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.

@@ -119,6 +119,9 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         """How far the response moves per standard deviation of each input, in its own units (a mean over several)."""
         return np.asarray((self._slopes(table) * self.scaling_y_.scale[:, None]).mean(0))
 
+    def _scale_of_response(self) -> Scaling:
+        return self.scaling_y_
+
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._flat else values
 

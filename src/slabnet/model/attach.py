@@ -29,6 +29,14 @@ def likelihood_of(net: nn.Module) -> Likelihood:
     return Categorical()
 
 
+def uncompiled(net: nn.Module) -> nn.Module:
+    """The network inside one that `torch.compile` made; any other as it is.
+
+    A compiled graph keeps what was drawn when it was traced, so that predictions ask the network itself.
+    """
+    return net._modules.get("_orig_mod") or net
+
+
 def resolve_likelihood(net: nn.Module, given: Likelihood | str | None) -> Likelihood:
     """The likelihood to fit `net` with: what was given, by name or as it is, or the one it has."""
     if given is None:

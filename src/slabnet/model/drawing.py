@@ -7,6 +7,7 @@ and rows that arrive in chunks see the same network.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -266,6 +267,10 @@ class Scope:
 
 SEEDS_AT_ONCE = 8
 _NO_SEED = torch.zeros((), dtype=torch.int64)  # for draws that are not random
+_NOTHING_DRAWN = (
+    "a network in training mode was called outside `drawing`: this trains the posterior means alone, nothing is drawn. "
+    "Call it inside `with drawing(net, relaxed(0.5), seed):`; or, for gradients of the means, after `net.eval()`"
+)
 _active: ContextVar[Mapping[Drawable, Scope]] = ContextVar("slabnet_drawing")
 
 
@@ -273,6 +278,17 @@ def scope_of(layer: Drawable) -> Scope:
     """The scope a layer is called in; outside every block the posterior mean."""
     scopes = _active.get({})
     return scopes[layer] if layer in scopes else Scope(mean, None)
+
+
+def warn_if_trained(layer: Drawable, output: Tensor) -> Tensor:
+    """`output` of a layer; where nothing was drawn for it, a gradient that comes back through it is warned of."""
+    if layer.training and output.requires_grad and layer not in _active.get({}) and not torch.compiler.is_compiling():
+        output.register_hook(_warn_of_means)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _warn_of_means(gradient: Tensor) -> None:
+    warnings.warn(_NOTHING_DRAWN, UserWarning, stacklevel=1)  # one place in the code, so that it comes once
 
 
 Layers = Mapping[str, Drawable]

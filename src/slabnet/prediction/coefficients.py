@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
+from slabnet.model.wrapped import Wrapped, Wraps, network_in
 from slabnet.selection.rules import slab_layers
+
+INTERCEPT = "(intercept)"
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,20 @@ class Coefficient:
 
 
 @torch.no_grad()
-def coefficients(net: nn.Module, names: Sequence[str] | None = None) -> list[Coefficient]:
-    """The coefficient table of a one-layer model, intercept first; `names` of the inputs where known."""
-    layers = slab_layers(net)
+def coefficients(net: nn.Module | Wraps, names: Sequence[str] | None = None) -> list[Coefficient]:
+    """The coefficient table of a one-layer model, intercept first.
+
+    net: a network; or a fitted estimator with `hidden=()`, whose table is in the units of its columns and response (for
+        classes: log-odds per unit of a column). Its intercept has no alpha: it is what all of them add up to.
+    names: of the inputs; an estimator knows them.
+
+    >>> from slabnet.model.networks import mlp
+    >>> [row.input for row in coefficients(mlp((2, 1), likelihood="gaussian"), ["age", "dose"])]
+    ['(intercept)', 'age', 'dose']
+    """
+    if isinstance(net, Wraps):
+        return _in_units(net.wrapped(), names)
+    layers = slab_layers(network_in("coefficients", net))
     if len(layers) != 1:
         refuse("coefficients", "net", "a model of one layer", f"one of {len(layers)} layers")
     (layer,) = layers.values()
@@ -43,10 +57,33 @@ def coefficients(net: nn.Module, names: Sequence[str] | None = None) -> list[Coe
     rows = []
     for output in range(shape[0]):
         if len(blocks) > 1:
-            rows.append(_coefficient(output, "(intercept)", [p[output] for p in _columns(blocks[1])]))
+            rows.append(_coefficient(output, INTERCEPT, [p[output] for p in _columns(blocks[1])]))
         columns = _columns(blocks[0])
         rows += [_coefficient(output, label, [p[output, i] for p in columns]) for i, label in enumerate(labels)]
     return rows
+
+
+def _in_units(known: Wrapped, names: Sequence[str] | None) -> list[Coefficient]:
+    """The table of a network of standardised columns, with slopes in the units that went in."""
+    table = coefficients(known.net, known.inputs if names is None else names)
+    rows = []
+    for output, scale in enumerate(known.scale_y.tolist()):
+        slopes = [row for row in table if row.output == output and row.input != INTERCEPT]
+        shifts = (known.centre_x / known.scale_x).tolist()
+        parts = [row for row in table if row.output == output and row.input == INTERCEPT]
+        parts += [_times(row, -shift) for row, shift in zip(slopes, shifts, strict=True)]
+        sums = [sum(part.mean for part in parts), sum(part.mean_if_in for part in parts)]
+        sds = [sum(part.sd**2 for part in parts) ** 0.5, sum(part.sd_if_in**2 for part in parts) ** 0.5]
+        centre = float(known.centre_y[output])
+        ends = (centre + scale * sums[0], scale * sds[0], centre + scale * sums[1], scale * sds[1])
+        rows.append(Coefficient(output, INTERCEPT, 1.0, *ends))
+        rows += [_times(row, scale / unit) for row, unit in zip(slopes, known.scale_x.tolist(), strict=True)]
+    return rows
+
+
+def _times(row: Coefficient, factor: float) -> Coefficient:
+    means, sds = (factor * row.mean, factor * row.mean_if_in), (abs(factor) * row.sd, abs(factor) * row.sd_if_in)
+    return replace(row, mean=means[0], sd=sds[0], mean_if_in=means[1], sd_if_in=sds[1])
 
 
 def _columns(block: Any) -> list[Tensor]:

@@ -14,7 +14,7 @@ from slabnet.core.errors import NotFinite, check_number, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.core.records import Prediction
 from slabnet.core.threads import threads_for, work_of
-from slabnet.model.attach import likelihood_of
+from slabnet.model.attach import likelihood_of, uncompiled
 from slabnet.model.drawing import Draw, Scope, drawable_layers, drawing, members_of
 from slabnet.model.draws import exact
 from slabnet.model.likelihoods import Gaussian, Likelihood
@@ -60,6 +60,7 @@ def predict(
         refuse("predict", "draw", "a draw such as exact, mean or median", draw)
     for level in intervals:
         check_number("predict", "intervals", level, above=0, below=1)
+    net = uncompiled(net)
     device, dtype = device_of(net)
     likelihood = likelihood_of(net).to(device, dtype)
     where_x_is = x.device if isinstance(x, Tensor) else torch.device("cpu")

@@ -13,7 +13,7 @@ from slabnet.config.settings import Prior, Start
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.kernels.dispatch import Divergence
-from slabnet.model.drawing import Drawable, Scope, scope_of
+from slabnet.model.drawing import Drawable, Scope, scope_of, warn_if_trained
 from slabnet.model.posteriors import Block, Posterior, SpikeSlab, pin
 from slabnet.model.priors import LayerPrior, layer_prior
 
@@ -117,7 +117,7 @@ class SlabLayer(Drawable):
 
     def forward(self, x: Tensor) -> Tensor:
         scope = scope_of(self)
-        return scope.draw.forward(self, x, scope)
+        return warn_if_trained(self, scope.draw.forward(self, x, scope))
 
     @torch.no_grad()
     def set_means(self, weight: Tensor, bias: Tensor | None) -> None:

@@ -1,0 +1,45 @@
+"""A network with a table's units around it: how functions that read networks read an estimator too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from slabnet.core.errors import refuse
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The network inside, the names of its inputs, and the units in which people know inputs and response.
+
+    An input of the network is (column - centre_x) / scale_x; the response is centre_y + scale_y * output.
+    """
+
+    net: nn.Module
+    inputs: tuple[str, ...]
+    centre_x: Array
+    scale_x: Array
+    centre_y: Array
+    scale_y: Array
+
+
+class Wraps:
+    """Base of what has a fitted network inside."""
+
+    def wrapped(self) -> Wrapped:
+        """The network with its units, once it is fitted."""
+        raise NotImplementedError(f"{type(self).__name__} must give its network")
+
+
+def network_in(where: str, given: object) -> nn.Module:
+    """The network of `given`, which is one or wraps one."""
+    if isinstance(given, Wraps):
+        return given.wrapped().net
+    if not isinstance(given, nn.Module):
+        refuse(where, "net", "a network or a fitted estimator", type(given).__name__)
+    return given
