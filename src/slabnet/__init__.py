@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from slabnet.model.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.model.elbo import RunningMean, elbo, kl
     from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
-    from slabnet.model.likelihoods import Bernoulli, Categorical, Gaussian, InverseGamma, LogNormal
+    from slabnet.model.likelihoods import (
+        Bernoulli,
+        Categorical,
+        Gaussian,
+        InverseGamma,
+        Likelihood,
+        LogNormal,
+        register_likelihood,
+    )
     from slabnet.model.networks import Network, convnet, mlp
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
@@ -85,7 +93,15 @@ _WHERE = {
     "prediction.importance": ["input_effects", "input_reach", "prior_reach"],
     "prediction.inspection": ["inspect_network"],
     "model.layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
-    "model.likelihoods": ["Bernoulli", "Categorical", "Gaussian", "InverseGamma", "LogNormal"],
+    "model.likelihoods": [
+        "Bernoulli",
+        "Categorical",
+        "Gaussian",
+        "InverseGamma",
+        "Likelihood",
+        "LogNormal",
+        "register_likelihood",
+    ],
     "prediction.metrics": [
         "accuracy",
         "accuracy_with_doubt",

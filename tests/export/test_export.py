@@ -314,3 +314,16 @@ def test_what_a_format_cannot_hold_is_refused_by_name() -> None:
     with pytest.raises(sn.ArgumentError, match="selection must be given"):
         make_plan(net, None)
     assert isinstance(make_plan(sn.mlp((2, 2)), sn.median_model(sn.mlp((2, 2)))), Plan)
+
+
+def test_every_format_has_every_head() -> None:
+    from slabnet.export import as_onnx, as_torch, heads, numpy_runtime
+    from slabnet.report import live
+
+    for table in (as_onnx._HEADS, as_torch._HEADS, numpy_runtime._HEADS):
+        assert set(table) == set(heads.HEADS)
+    script = (Path(live.__file__).parent / "templates" / "network.js").read_text()
+    rows = script.partition("const heads = {")[2].partition("\n  };")[0]
+    assert [line.strip().partition(":")[0] for line in rows.splitlines() if line.startswith("    ") and line[4] != " "
+            and ":" in line] == ["normal", "sigmoid", "softmax"]  # fmt: skip
+    assert set(live.PAGE_HEADS) == {"normal", "sigmoid", "softmax"}

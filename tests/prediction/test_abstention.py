@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.core.records import Prediction
+from slabnet.core.records import Answer, Prediction
 
 
 def simulated(rows: int, generator: torch.Generator, sharp: float = 1.6) -> tuple[Prediction, torch.Tensor]:
@@ -17,7 +17,7 @@ def simulated(rows: int, generator: torch.Generator, sharp: float = 1.6) -> tupl
     y = (torch.rand(rows, generator=generator, dtype=torch.float64) < true).long()
     mean = torch.stack([1 - stated, stated], 1)
     zero = torch.zeros(rows)
-    return Prediction("categorical", mean, 10, zero, zero, zero), y
+    return Prediction("categorical", mean, 10, zero, zero, zero, Answer.CLASSES), y
 
 
 def true_accuracy(threshold: float, sharp: float = 1.6) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy import integrate, stats
@@ -9,6 +11,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, root_mea
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, MulticlassCalibrationError
 
 import slabnet as sn
+from slabnet.model.likelihoods import Mixture
 
 X = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(3, (300,), generator=torch.Generator().manual_seed(1))
@@ -94,8 +97,8 @@ def test_responses_against_other_routes(response: sn.Prediction) -> None:
     assert found.coverage == pytest.approx(float(((y[:, None] >= low) & (y[:, None] <= high)).double().mean()))
     assert found.width == pytest.approx(float((high - low).mean()))
     assert response.samples is not None
-    assert response.noise is not None
-    centres, sds = response.samples[:, :5, 0], response.noise[:, 0].sqrt()
+    assert isinstance(response.mixture, Mixture)
+    centres, sds = response.samples[:, :5, 0], response.mixture.dispersions[:, 0].sqrt()
 
     def cdf(v: float, row: int) -> float:
         return float(stats.norm.cdf(v, centres[:, row], sds).mean())
@@ -103,13 +106,8 @@ def test_responses_against_other_routes(response: sn.Prediction) -> None:
     def density(v: float, row: int) -> float:
         return float(stats.norm.pdf(v, centres[:, row], sds).mean())
 
-    few = sn.Prediction(
-        "gaussian",
-        response.mean[:5],
-        12,
-        *(response.mean[:5],) * 3,
-        samples=response.samples[:, :5],
-        noise=response.noise,
+    few = replace(
+        response, mean=response.mean[:5], samples=response.samples[:, :5], mixture=response.mixture.rows(slice(5))
     )
     scores = [
         integrate.quad(lambda v, r=r: cdf(v, r) ** 2, -15, float(y[r]))[0]
@@ -132,8 +130,11 @@ def test_yes_or_no(classes: sn.Prediction) -> None:
     ("call", "said"),
     [
         (lambda c, r: sn.accuracy(c, Y[:3]), "accuracy: y must be as long as the prediction, 300 rows, got 3 rows"),
-        (lambda c, r: sn.accuracy(r, Y), "accuracy: prediction must be of a categorical or bernoulli response"),
-        (lambda c, r: sn.rmse(c, Y), "rmse: prediction must be of a gaussian response, got categorical"),
+        (
+            lambda c, r: sn.accuracy(r, Y),
+            "accuracy: prediction must be of classes or yes or no, got a gaussian response",
+        ),
+        (lambda c, r: sn.rmse(c, Y), "rmse: prediction must be of numbers, got a categorical response"),
         (lambda c, r: sn.calibration_error(c, Y, 0), "bins must be a whole number of at least 1"),
         (lambda c, r: sn.calibration_error(c, Y, 5, "area"), "kind must be one of width, mass"),
         (lambda c, r: sn.interval_coverage(r, Y.double()), "level must be one asked for"),

@@ -244,20 +244,14 @@ def test_weights_in_use_under_fixed_means() -> None:
 
 
 def test_a_likelihood_of_one_s_own_is_summarised_by_variances() -> None:
-    class Poisson(sn.Categorical):
-        name = "poisson"
+    class Poisson(sn.Likelihood):
+        name = "poisson of one's own"
 
         def mean(self, output: torch.Tensor) -> torch.Tensor:
             return output.exp()
 
-        def entropy(self, mean: torch.Tensor) -> None:  # type: ignore[override]
-            return None
-
-        def votes(self, mean: torch.Tensor) -> None:  # type: ignore[override]
-            return None
-
-        def noise(self, mean: torch.Tensor) -> torch.Tensor:
-            return mean
+        def variance(self, output: torch.Tensor) -> torch.Tensor:
+            return output.exp()
 
     net = fitted("gaussian", 1)
     net.likelihood = Poisson()
@@ -266,6 +260,10 @@ def test_a_likelihood_of_one_s_own_is_summarised_by_variances() -> None:
     assert found.samples is not None
     torch.testing.assert_close(found.epistemic, found.samples.var(0, correction=0))
     torch.testing.assert_close(found.total, found.mean + found.epistemic)
+    assert found.mixture is None
+    assert sn.predict(net, X, 6, intervals=0.9).predictive == {}
+    with pytest.raises(sn.ArgumentError, match="prediction must be of a response with a known distribution"):
+        sn.negative_log_likelihood(found, X[:, 0])
     with pytest.raises(sn.ArgumentError, match="which load can build, got Poisson"):
         sn.save(net, "unused.slab")
 

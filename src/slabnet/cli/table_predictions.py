@@ -43,7 +43,7 @@ def predict_table(
     estimator.draws = estimator.draws if draws is None else draws
     estimator._seed = estimator._seed if seed is None else seed
     target = str(about.get("target"))
-    total, met, tally = 0, Report(), _Tally()
+    total, met, tally = 0, Report(), _Tally(head(estimator))
     with writing(out) if out is not None else nullcontext() as file:
         for chunk in read_chunks(data, "predict", rows):
             count = len(next(iter(chunk.values()), []))
@@ -70,11 +70,8 @@ def predict_table(
 
 def head(model: SlabEstimator) -> list[str]:
     """The names of the columns."""
-    if isinstance(model, SlabRegressor):
-        return list(_REGRESSION)
-    assert isinstance(model, SlabClassifier)
-    named = [f"P({label})" for label in model.classes_.tolist()]
-    return [*_CLASSES, *named]
+    named = [f"P({label})" for label in model.classes_.tolist()] if isinstance(model, SlabClassifier) else []
+    return [*model.network_.likelihood.columns, *named]
 
 
 def unseen_rows(model: SlabEstimator, prepared: Preprocessing, report: Report, rows: int) -> Marks:
@@ -137,13 +134,14 @@ def _cell(value: Any) -> Any:
 class _Tally:
     """What can be said over all rows, added up chunk by chunk."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
         self.decided = self.known = self.good = self.inside = self.strange = self.outside = 0
         self.squares = 0.0
 
     def add(self, answers: list[list[Any]], known: list[Any] | None) -> None:
-        number = len(answers[0]) == len(_REGRESSION)
-        place = (_REGRESSION if number else _CLASSES).index("extrapolates")
+        number = "decided" not in self.columns
+        place = self.columns.index("extrapolates")
         self.outside += sum(row[place] == 1 for row in answers)
         if not number:
             self.decided += sum(row[2] for row in answers)
@@ -171,10 +169,6 @@ class _Tally:
             return {}
         rmse = math.sqrt(self.squares / self.known)
         return {"known": self.known, "rmse": rmse, "coverage": self.inside / self.known}
-
-
-_REGRESSION = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic", "extrapolates")
-_CLASSES = ("row", "prediction", "decided", "low", "high", "entropy", "aleatoric", "epistemic", "extrapolates")
 
 
 def merged(one: Report, other: Report) -> Report:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -163,20 +164,45 @@ class History:
         return asdict(self)
 
 
+class Answer(Enum):
+    """What a prediction is about, as the likelihood says; metrics, pages and tables ask for this, not for its name."""
+
+    CLASSES = "classes"
+    YES_OR_NO = "yes or no"
+    NUMBERS = "numbers"
+
+
+class Predictive(Protocol):
+    """The distribution of a new observation in each row, averaged over draws (`model.likelihoods.Mixture`)."""
+
+    def log_density(self, y: Tensor) -> Tensor:
+        """For each row the log of the averaged density, all responses of a row together."""
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """P(Y <= y), (rows, responses)."""
+
+    def quantile(self, shares: Tensor) -> Tensor:
+        """(shares, rows, responses)."""
+
+    def crps(self, y: Tensor) -> Tensor:
+        """Continuous ranked probability score, (rows, responses)."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """A prediction averaged over draws of the network (Algorithm 2).
 
+    kind: the likelihood's name; answer: what it is about.
     mean: class probabilities (or P(y = 1), or the mean response), averaged over the draws.
     draws: how many networks were drawn.
     votes: for classes, in how many draws each class was the most probable.
     total, aleatoric, epistemic: entropies of the averaged probabilities, the mean entropy of the draws, and
-        their difference; for a Gaussian response the variances of the same names.
+        their difference; for numbers the variances of the same names.
     used: share of the weights that at least one draw used (`density_used`), per layer and in total.
     intervals: level -> (low, high), as asked for in the call: of the class probabilities or of the mean.
-    predictive: the same for new observations of a Gaussian response.
-    samples: the draws one by one (draw, row, output), if asked for; noise: (draw, output), the noise variance of
-        each draw of a Gaussian response, beside them.
+    predictive: the same for new observations, where they are numbers.
+    samples: the draws one by one (draw, row, output), if asked for; mixture: the distribution of a new observation that
+        they make up, where observations are numbers.
     extrapolates: which rows lie outside the training data (`TrainingSupport`); None where those are not known.
     """
 
@@ -186,6 +212,7 @@ class Prediction:
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
+    answer: Answer
     votes: Tensor | None = None
     density_used: float = 1.0
     used_weights: int = 0
@@ -193,31 +220,31 @@ class Prediction:
     intervals: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     predictive: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)
     samples: Tensor | None = None
-    noise: Tensor | None = None
+    mixture: Predictive | None = None
     extrapolates: Tensor | None = None
 
     @property
     def entropy(self) -> Tensor:
         """Entropy of the averaged class probabilities: all the uncertainty there is."""
-        if self.kind == "gaussian":
-            refuse("Prediction", "entropy", "asked of class probabilities", "a Gaussian response; see .total")
+        if self.answer is Answer.NUMBERS:
+            refuse("Prediction", "entropy", "asked of class probabilities", f"a {self.kind} response; see .total")
         return self.total
 
     @property
     def labels(self) -> Tensor:
         """The most probable class of each row (for yes-or-no outputs: 1 where P > 0.5)."""
-        if self.kind == "categorical":
+        if self.answer is Answer.CLASSES:
             return self.mean.argmax(-1)
-        if self.kind == "bernoulli":
+        if self.answer is Answer.YES_OR_NO:
             return (self.mean > 0.5).long()
         refuse("Prediction", "labels", "asked of class probabilities", f"a {self.kind} response")
 
     @property
     def confidence(self) -> Tensor:
         """The largest averaged class probability of each row."""
-        if self.kind == "categorical":
+        if self.answer is Answer.CLASSES:
             return self.mean.amax(-1)
-        if self.kind == "bernoulli":
+        if self.answer is Answer.YES_OR_NO:
             return torch.maximum(self.mean, 1 - self.mean)
         refuse("Prediction", "confidence", "asked of class probabilities", f"a {self.kind} response")
 
@@ -241,7 +268,7 @@ class Prediction:
         return self._votes("credible_classes") > (1 - level) * self.draws + 1e-9
 
     def _votes(self, where: str) -> Tensor:
-        if self.votes is None or self.kind != "categorical":
+        if self.votes is None or self.answer is not Answer.CLASSES:
             refuse(where, "prediction", "of classes", f"a {self.kind} response")
         return self.votes
 
@@ -250,7 +277,7 @@ class Prediction:
         return _asked(self.intervals, level, "interval")
 
     def predictive_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Interval for a new observation of a Gaussian response, at a level asked for in `predict`."""
+        """Interval for a new observation that is a number, at a level asked for in `predict`."""
         return _asked(self.predictive, level, "predictive_interval")
 
 

@@ -29,7 +29,6 @@ from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
 from slabnet.model.drawing import Draw
 from slabnet.model.draws import exact, fixed
-from slabnet.model.likelihoods import Gaussian
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.predict import predict
@@ -227,8 +226,8 @@ class SlabEstimator(MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator
 
     def _keep_noise(self, net: Network, lower: bool = True) -> None:
         """The noise of rows that were not fitted, in place of that of residuals, or (`lower` False) the larger one."""
-        if self.trial_ is not None and isinstance(net.likelihood, Gaussian):
-            residual = [0.0 if lower else float(phi) for phi in net.likelihood.expected_phi.reshape(-1)]
+        if self.trial_ is not None and self.trial_.phi:
+            residual = [0.0 if lower else phi for phi in net.likelihood.noise_variances()]
             phi = [max(pair) for pair in zip(self.trial_.phi, residual, strict=True)]
             net.likelihood.set_noise(phi, self.trial_.rows)
 

@@ -112,7 +112,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     def noise_std_(self) -> Any:
         """The standard deviation of the noise, in the units of y."""
         check_is_fitted(self)
-        values = self.network_.likelihood.expected_phi.sqrt().numpy() * self.scaling_y_.scale  # type: ignore[operator]
+        variances = self.network_.likelihood.noise_variances()
+        if not variances:
+            raise AttributeError(f"noise_std_ is one number for all rows, which {self._response()[0]} has not")
+        values = np.sqrt(variances) * self.scaling_y_.scale
         return float(values[0]) if self._flat else values
 
     def _effects(self, table: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.errors import refuse
+from slabnet.export.heads import names_of
 from slabnet.export.plan import Plan, Step
 
 _RUNTIME = Path(__file__).with_name("numpy_runtime.py")
@@ -20,6 +21,7 @@ def to_numpy(plan: Plan) -> bytes:
     """The text of the module; it has `predict(x)`, `INPUT_NAMES` and `ABOUT`."""
     described = {
         "about": plan.about,
+        "gives": names_of(plan.head, plan.draws),
         "means": _text(np.array(plan.means, np.float32)) if plan.means else None,
         "scales": _text(np.array(plan.scales, np.float32)) if plan.scales else None,
         "networks": [[_step(step) for step in network] for network in plan.networks],
@@ -36,7 +38,7 @@ INPUT_NAMES = ABOUT["input_names"]
 
 
 def predict(x):
-    """What the network gives for rows of x: {", ".join(_names(plan))}, as arrays in a dictionary."""
+    """What the network gives for rows of x: {", ".join(names_of(plan.head, plan.draws))}, as arrays in a dictionary."""
     return _predict(_PLAN, x)
 '''
     return (source + tail).encode()
@@ -52,12 +54,6 @@ def _activations(plan: Plan) -> str:
         told = "".join(f", {name}=step[{name!r}]" for name, _ in row.options)
         lines.append(f"_STEPS[{row.name!r}] = lambda step, x: (lambda {row.arguments('x')}: {row.numpy})(x{told})")
     return "\n".join(lines)
-
-
-def _names(plan: Plan) -> list[str]:
-    if plan.response == "gaussian":
-        return ["mean", "variance"]
-    return ["probabilities", "entropy"] if plan.draws else ["logits", "probabilities", "entropy"]
 
 
 def _step(step: Step) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from slabnet.config.activations import ACTIVATIONS, Activation
 from slabnet.core.errors import SlabnetError, refuse
+from slabnet.export.heads import ONE_NETWORK, names_of
 from slabnet.export.plan import Plan, Step
 
 OPSET, IR_VERSION = 20, 10
@@ -114,26 +116,29 @@ class _Graph:
 
     def finish(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
         """Averages over the networks under the names that are given out, each with its shape."""
-        table: list[Any] = ["rows", plan.outputs]
-        if plan.response == "gaussian":
-            mean = self._mean(ends, "mean")
-            squares = [self.add("Mul", d, d) for d in (self.add("Sub", end, mean) for end in ends)]
-            noise = self.constant(np.array(plan.noise, np.float32))
-            self.add("Add", self._mean(squares), noise, name="variance")
-            return [("mean", table), ("variance", table)]
-        each = [self.add("Sigmoid" if plan.response == "bernoulli" else "Softmax", end) for end in ends]
-        p = self._mean(each, "probabilities")
-        entropy = self._information(p)
-        if plan.response == "bernoulli":
-            other = self._information(self.add("Sub", self.number(1.0), p))
-            self.add("Add", entropy, other, name="entropy")
-        else:
-            self.add("ReduceSum", entropy, self.constant(np.array([-1], np.int64)), keepdims=0, name="entropy")
-        given = [("probabilities", table), ("entropy", table if plan.response == "bernoulli" else ["rows"])]
-        if plan.draws:
+        given = _HEADS[plan.head](self, plan, ends)
+        if ONE_NETWORK not in names_of(plan.head, plan.draws):
             return given
-        self.add("Identity", ends[0], name="logits")
-        return [("logits", table), *given]
+        self.add("Identity", ends[0], name=ONE_NETWORK)
+        return [(ONE_NETWORK, ["rows", plan.outputs]), *given]
+
+    def softmax(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        p = self._mean([self.add("Softmax", end) for end in ends], "probabilities")
+        each = self._information(p)
+        self.add("ReduceSum", each, self.constant(np.array([-1], np.int64)), keepdims=0, name="entropy")
+        return [("probabilities", ["rows", plan.outputs]), ("entropy", ["rows"])]
+
+    def sigmoid(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        p = self._mean([self.add("Sigmoid", end) for end in ends], "probabilities")
+        other = self._information(self.add("Sub", self.number(1.0), p))
+        self.add("Add", self._information(p), other, name="entropy")
+        return [("probabilities", ["rows", plan.outputs]), ("entropy", ["rows", plan.outputs])]
+
+    def normal(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        mean = self._mean(ends, "mean")
+        squares = [self.add("Mul", d, d) for d in (self.add("Sub", end, mean) for end in ends)]
+        self.add("Add", self._mean(squares), self.constant(np.array(plan.noise, np.float32)), name="variance")
+        return [("mean", ["rows", plan.outputs]), ("variance", ["rows", plan.outputs])]
 
     def _mean(self, parts: list[str], name: str | None = None) -> str:
         return self.add("Mean", *parts, name=name)
@@ -146,3 +151,10 @@ class _Graph:
 def _pool(step: Step) -> dict[str, Any]:
     pads = [*step["padding"], *step["padding"]]
     return {"kernel_shape": step["kernel_size"], "strides": step["stride"], "pads": pads}
+
+
+_HEADS: dict[str, Callable[[_Graph, Plan, list[str]], list[tuple[str, list[Any]]]]] = {
+    "softmax": _Graph.softmax,
+    "sigmoid": _Graph.sigmoid,
+    "normal": _Graph.normal,
+}

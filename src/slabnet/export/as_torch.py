@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.compact.layers import Take
 from slabnet.config.activations import ACTIVATIONS
+from slabnet.export.heads import ONE_NETWORK, names_of
 from slabnet.export.plan import Plan, Step
 from slabnet.model.activations import module_of
 
@@ -23,11 +24,12 @@ class _Program(nn.Module):
 
     means: Tensor | None
     scales: Tensor
-    noise: Tensor
+    noise: Tensor | None
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
-        self.response, self.drawn, self.shape = plan.response, plan.draws > 0, plan.shape
+        self.head, self.shape = plan.head, plan.shape
+        self.one = ONE_NETWORK in names_of(plan.head, plan.draws)
         self.networks = nn.ModuleList([nn.Sequential(*map(_module, steps)) for steps in plan.networks])
         for name, values in (("means", plan.means), ("scales", plan.scales), ("noise", plan.noise)):
             made = torch.tensor(values) if values else None
@@ -38,18 +40,28 @@ class _Program(nn.Module):
         if self.means is not None:
             x = (x - self.means) / self.scales
         outputs = [network(x) for network in self.networks]
-        if self.response == "gaussian":
-            mean = torch.stack(outputs).mean(0)
-            spread = torch.stack([(one - mean) ** 2 for one in outputs]).mean(0)
-            return {"mean": mean, "variance": spread + self.noise}
-        if self.response == "bernoulli":
-            p = torch.stack([torch.sigmoid(one) for one in outputs]).mean(0)
-            entropy = torch.special.entr(p) + torch.special.entr(1 - p)
-        else:
-            p = torch.stack([torch.softmax(one, -1) for one in outputs]).mean(0)
-            entropy = torch.special.entr(p).sum(-1)
-        found = {"probabilities": p, "entropy": entropy}
-        return found if self.drawn else {"logits": outputs[0], **found}
+        found = _HEADS[self.head](outputs, self.noise)
+        return {ONE_NETWORK: outputs[0], **found} if self.one else found
+
+
+def _softmax(outputs: list[Tensor], noise: Tensor | None) -> dict[str, Tensor]:
+    p = torch.stack([torch.softmax(one, -1) for one in outputs]).mean(0)
+    return {"probabilities": p, "entropy": torch.special.entr(p).sum(-1)}
+
+
+def _sigmoid(outputs: list[Tensor], noise: Tensor | None) -> dict[str, Tensor]:
+    p = torch.stack([torch.sigmoid(one) for one in outputs]).mean(0)
+    return {"probabilities": p, "entropy": torch.special.entr(p) + torch.special.entr(1 - p)}
+
+
+def _normal(outputs: list[Tensor], noise: Tensor | None) -> dict[str, Tensor]:
+    assert noise is not None
+    mean = torch.stack(outputs).mean(0)
+    spread = torch.stack([(one - mean) ** 2 for one in outputs]).mean(0)
+    return {"mean": mean, "variance": spread + noise}
+
+
+_HEADS = {"softmax": _softmax, "sigmoid": _sigmoid, "normal": _normal}
 
 
 def _module(step: Step) -> nn.Module:

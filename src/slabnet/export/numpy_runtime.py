@@ -79,17 +79,31 @@ def _run(steps, x):
     return x
 
 
-def _probabilities(response, logits):
-    if response == "bernoulli":
-        return _sigmoid(logits)
-    raised = np.exp(logits - logits.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
+def _mean(parts):
+    return sum(parts) / np.float32(len(parts))
 
 
-def _entropy(response, p):
-    tiny = np.float32(1e-38)
-    each = -p * np.log(np.maximum(p, tiny))
-    return each - (1 - p) * np.log(np.maximum(1 - p, tiny)) if response == "bernoulli" else each.sum(-1)
+def _information(p):
+    return -p * np.log(np.maximum(p, np.float32(1e-38)))
+
+
+def _softmax(outputs, about):
+    raised = [np.exp(one - one.max(-1, keepdims=True)) for one in outputs]
+    p = _mean([one / one.sum(-1, keepdims=True) for one in raised])
+    return {"probabilities": p, "entropy": _information(p).sum(-1)}
+
+
+def _yes_or_no(outputs, about):
+    p = _mean([_sigmoid(one) for one in outputs])
+    return {"probabilities": p, "entropy": _information(p) + _information(1 - p)}
+
+
+def _normal(outputs, about):
+    mean, noise = _mean(outputs), np.asarray(about["noise"], np.float32)
+    return {"mean": mean, "variance": _mean([(one - mean) ** 2 for one in outputs]) + noise}
+
+
+_HEADS = {"softmax": _softmax, "sigmoid": _yes_or_no, "normal": _normal}
 
 
 def _predict(plan, x):
@@ -102,14 +116,8 @@ def _predict(plan, x):
     if plan["means"] is not None:
         x = (x - plan["means"].reshape(shape)) / plan["scales"].reshape(shape)
     outputs = [_run(steps, x) for steps in plan["networks"]]
-    response = about["response"]
-    if response == "gaussian":
-        mean = sum(outputs) / np.float32(len(outputs))
-        spread = sum((one - mean) ** 2 for one in outputs) / np.float32(len(outputs))
-        return {"mean": mean, "variance": spread + np.asarray(about["noise"], np.float32)}
-    p = sum(_probabilities(response, one) for one in outputs) / np.float32(len(outputs))
-    found = {"probabilities": p, "entropy": _entropy(response, p)}
-    return found if about["draws"] else {"logits": outputs[0], **found}
+    found = _HEADS[about["head"]](outputs, about)
+    return {"logits": outputs[0], **found} if "logits" in plan["gives"] else found
 
 
 def _load(text):

@@ -16,10 +16,10 @@ from slabnet.compact.parts import OPTIONS
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
+from slabnet.export.heads import head_of
 from slabnet.model.activations import activation_of, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
-from slabnet.model.likelihoods import Gaussian
 
 Step = dict[str, Any]  # "kind", and the arrays and options of that kind
 
@@ -28,13 +28,14 @@ Step = dict[str, Any]  # "kind", and the arrays and options of that kind
 class Plan:
     """A network as steps one after the other, once for its means or once for each draw.
 
-    response: "categorical", "bernoulli" or "gaussian"; noise: the variance of a Gaussian response.
+    response: the name of the likelihood; head: its row of `HEADS`; noise: the variance of each number it gives.
     shape: of one row of x. input_names: one for each input, where known. means, scales: the inputs are (x - means) /
     scales, where the model was fitted to standardised inputs. rest: preprocessing that is not part of the graph.
     """
 
     networks: tuple[tuple[Step, ...], ...]
     response: str
+    head: str
     shape: tuple[int, ...]
     outputs: int
     draws: int
@@ -50,6 +51,7 @@ class Plan:
         """What a reader of the file wants to know, as plain numbers and text."""
         return {
             "response": self.response,
+            "head": self.head,
             "shape": list(self.shape),
             "outputs": self.outputs,
             "draws": self.draws,
@@ -70,10 +72,8 @@ def make_plan(
         networks = tuple(tuple(_steps(small, r, seed)) for r in range(draws))
     else:
         networks = (tuple(_steps(small, None, seed)),)
-    likelihood = small.likelihood
-    noise = likelihood.expected_phi.tolist() if isinstance(likelihood, Gaussian) else []
-    if len(noise) == 1:
-        noise = noise * small.outputs
+    head = head_of(small.likelihood, small.outputs)
+    noise = list(head.noise)
     names, means, scales, rest = _preprocessing(about or {}, int(np.prod(small.row_shape)))
     weights = sum(int(step["mask"].sum()) for step in networks[0] if "mask" in step)
     units = _response_scale(about or {}, small.outputs)
@@ -87,7 +87,8 @@ def make_plan(
         noise = [value * scale**2 for value, scale in zip(noise, units[1], strict=True)]
     return Plan(
         networks=networks,
-        response=likelihood.name,
+        response=small.likelihood.name,
+        head=head.name,
         shape=small.row_shape,
         outputs=small.outputs,
         draws=draws,

@@ -19,7 +19,7 @@ from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
-from slabnet.model.likelihoods import Categorical, Likelihood, likelihood_from
+from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import layer_prior
 
@@ -231,8 +231,7 @@ def _finish(
     made = likelihood_from(likelihood, outputs) if isinstance(likelihood, str) else likelihood
     if not isinstance(made, Likelihood):
         refuse("network", "likelihood", "a likelihood or its name", made)
-    if isinstance(made, Categorical) and outputs < 2:
-        refuse("network", "likelihood", '"bernoulli" or "gaussian" for one output', made.name)
+    made.check_outputs(outputs)
     spec |= {"options": build.given} if build.given else {}
     spec |= {"method": build.method.name, "prior": build.prior.model_dump(mode="json"), "likelihood": made.spec()}
     return Network(nn.Sequential(*parts), made, spec)

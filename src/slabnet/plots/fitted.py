@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import check_number, refuse
-from slabnet.core.records import Prediction
+from slabnet.core.records import Answer, Prediction
 from slabnet.plots.runs import OTHER, QUIET, WRONG, plot_alpha
 from slabnet.prediction.importance import input_reach, prior_reach
 from slabnet.prediction.metrics import calibration_error, interval_coverage, reliability, risk_coverage
@@ -48,10 +48,10 @@ def plot_ways(axes: Any, rows: Sequence[Any]) -> Any:
 def plot_reliability(axes: Any, prediction: Prediction, y: Tensor, bins: int = 15) -> Any:
     """The reliability diagram: the share that is right against how sure it was; below the line is over-confident.
 
-    For a Gaussian response made with `intervals=...`: the share of the observations inside each interval.
+    For numbers predicted with `intervals=...`: the share of the observations inside each interval.
     """
     axes.plot([0, 1], [0, 1], color=QUIET, linestyle="--", linewidth=0.8)
-    if prediction.kind == "gaussian":
+    if prediction.answer is Answer.NUMBERS:
         levels = sorted(prediction.predictive)
         if not levels:
             refuse("plot_reliability", "prediction", "made with intervals=(0.5, 0.95)", "one without intervals")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from slabnet.core.errors import check_choice, check_whole, refuse
-from slabnet.core.records import Prediction
+from slabnet.core.records import Answer, Prediction, Predictive
+
+CLASSES = (Answer.CLASSES, Answer.YES_OR_NO)
 
 
 class Doubt(NamedTuple):
@@ -53,13 +54,13 @@ class Interval(NamedTuple):
 
 def accuracy(prediction: Prediction, y: Tensor) -> float:
     """Share of rows whose most probable class is right."""
-    _check(prediction, y, "accuracy", ("categorical", "bernoulli"))
+    _check(prediction, y, "accuracy", CLASSES)
     return float((prediction.labels.reshape(-1) == y.reshape(-1)).double().mean())
 
 
 def accuracy_with_doubt(prediction: Prediction, y: Tensor, threshold: float = 0.95) -> Doubt:
     """Accuracy where the largest averaged probability exceeds `threshold`; None if nothing is decided (sec. 4)."""
-    _check(prediction, y, "accuracy_with_doubt", ("categorical", "bernoulli"))
+    _check(prediction, y, "accuracy_with_doubt", CLASSES)
     decided = prediction.decided(threshold).reshape(-1)
     right = (prediction.labels.reshape(-1) == y.reshape(-1))[decided]
     return Doubt(float(right.double().mean()) if len(right) else None, int(decided.sum()))
@@ -68,25 +69,23 @@ def accuracy_with_doubt(prediction: Prediction, y: Tensor, threshold: float = 0.
 def negative_log_likelihood(prediction: Prediction, y: Tensor) -> float:
     """Mean of -log of the averaged probability of what happened: the log of a mean, not the mean of logs.
 
-    For a Gaussian response the density is the mixture over the draws, so ask `predict` to keep them.
+    For numbers the density is the mixture over the draws, so ask `predict` to keep them.
     """
-    _check(prediction, y, "negative_log_likelihood", ("categorical", "bernoulli", "gaussian"))
+    _check(prediction, y, "negative_log_likelihood", tuple(Answer))
     tiny = torch.finfo(torch.float64).tiny
-    if prediction.kind == "categorical":
+    if prediction.answer is Answer.CLASSES:
         chosen = prediction.mean.gather(1, y.reshape(-1, 1).long()).double()
         return float(-chosen.clamp_min(tiny).log().mean())
-    if prediction.kind == "bernoulli":
+    if prediction.answer is Answer.YES_OR_NO:
         p, yes = prediction.mean.double(), y.reshape(prediction.mean.shape).bool()
         return float(-torch.where(yes, p, 1 - p).clamp_min(tiny).log().sum(-1).mean())
-    centres, sds = _mixture(prediction, "negative_log_likelihood")
-    y = y.reshape(prediction.mean.shape).double()
-    logs = -0.5 * (((y - centres) / sds) ** 2 + math.log(2 * math.pi)) - sds.log()
-    return float(-(torch.logsumexp(logs.sum(-1), 0) - math.log(len(centres))).mean())
+    mixture = _mixture(prediction, "negative_log_likelihood")
+    return float(-mixture.log_density(y.reshape(prediction.mean.shape).double()).mean())
 
 
 def brier(prediction: Prediction, y: Tensor) -> float:
     """Mean squared distance between the averaged probabilities and what happened, summed over the classes."""
-    _check(prediction, y, "brier", ("categorical",))
+    _check(prediction, y, "brier", (Answer.CLASSES,))
     happened = torch.nn.functional.one_hot(y.reshape(-1).long(), prediction.mean.shape[1])
     return float((prediction.mean.double() - happened).square().sum(-1).mean())
 
@@ -95,7 +94,7 @@ def calibration_error(
     prediction: Prediction, y: Tensor, bins: int = 15, kind: Literal["width", "mass"] = "width"
 ) -> float:
     """Expected calibration error: mean gap between confidence and accuracy over bins of equal width or equal mass."""
-    _check(prediction, y, "calibration_error", ("categorical",))
+    _check(prediction, y, "calibration_error", (Answer.CLASSES,))
     check_whole("calibration_error", "bins", bins, at_least=1)
     check_choice("calibration_error", "kind", kind, ("width", "mass"))
     sure = prediction.confidence.double()
@@ -119,7 +118,7 @@ def reliability(prediction: Prediction, y: Tensor, bins: int = 15) -> list[Bin]:
     >>> sum(part.rows for part in found)
     5
     """
-    _check(prediction, y, "reliability", ("categorical",))
+    _check(prediction, y, "reliability", (Answer.CLASSES,))
     check_whole("reliability", "bins", bins, at_least=1)
     sure = prediction.confidence.double()
     right = (prediction.labels == y.reshape(-1)).double()
@@ -135,7 +134,7 @@ def reliability(prediction: Prediction, y: Tensor, bins: int = 15) -> list[Bin]:
 
 def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:
     """Decide the k most confident rows, for every k: the share decided, and the share of those that is wrong."""
-    _check(prediction, y, "risk_coverage", ("categorical",))
+    _check(prediction, y, "risk_coverage", (Answer.CLASSES,))
     order = prediction.confidence.argsort(descending=True, stable=True)
     wrong = (prediction.labels != y.reshape(-1))[order].double()
     count = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
@@ -158,13 +157,13 @@ def out_of_domain(
 
 def rmse(prediction: Prediction, y: Tensor) -> float:
     """Root of the mean squared error of the averaged response."""
-    _check(prediction, y, "rmse", ("gaussian",))
+    _check(prediction, y, "rmse", (Answer.NUMBERS,))
     return float((prediction.mean - y.reshape(prediction.mean.shape)).double().square().mean().sqrt())
 
 
 def interval_coverage(prediction: Prediction, y: Tensor, level: float = 0.95) -> Interval:
     """How often predictive intervals hold what was observed, and how wide they are."""
-    _check(prediction, y, "interval_coverage", ("gaussian",))
+    _check(prediction, y, "interval_coverage", (Answer.NUMBERS,))
     low, high = prediction.predictive_interval(level)
     y = y.reshape(low.shape)
     return Interval(float(((y >= low) & (y <= high)).double().mean()), float((high - low).double().mean()))
@@ -175,35 +174,24 @@ def crps(prediction: Prediction, y: Tensor) -> float:
 
     Ask `predict` to keep the draws. Memory is rows x draws^2 in blocks of rows.
     """
-    _check(prediction, y, "crps", ("gaussian",))
-    centres, sds = _mixture(prediction, "crps")
-    y = y.reshape(prediction.mean.shape).double()
-    to_y = _mean_absolute(y - centres, sds).mean(0)
-    spread = torch.zeros_like(to_y)
-    for centre, sd in zip(centres, sds, strict=True):
-        spread += _mean_absolute(centre - centres, (sds**2 + sd**2).sqrt()).mean(0) / len(centres)
-    return float((to_y - spread / 2).mean())
+    _check(prediction, y, "crps", (Answer.NUMBERS,))
+    mixture = _mixture(prediction, "crps")
+    return float(mixture.crps(y.reshape(prediction.mean.shape).double()).mean())
 
 
-def _mean_absolute(shift: Tensor, sd: Tensor) -> Tensor:
-    """E|shift + sd Z| for a standard normal Z."""
-    z = shift / sd
-    density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    value: Tensor = shift * (2 * torch.special.ndtr(z) - 1) + 2 * sd * density
-    return value
-
-
-def _mixture(prediction: Prediction, where: str) -> tuple[Tensor, Tensor]:
-    if prediction.samples is None or prediction.noise is None:
+def _mixture(prediction: Prediction, where: str) -> Predictive:
+    if prediction.samples is None:
         refuse(where, "prediction", "made with keep_draws=True", "one without its draws")
-    sds = prediction.noise.double().sqrt()[:, None, :]
-    return prediction.samples.double().expand(len(sds), *prediction.samples.shape[1:]), sds
+    if prediction.mixture is None:
+        refuse(where, "prediction", "of a response with a known distribution", prediction.kind)
+    return prediction.mixture
 
 
-def _check(prediction: Prediction, y: Tensor, where: str, kinds: tuple[str, ...]) -> None:
+def _check(prediction: Prediction, y: Tensor, where: str, answers: tuple[Answer, ...]) -> None:
     if not isinstance(y, Tensor):
         refuse(where, "y", "a tensor", type(y).__name__)
-    if prediction.kind not in kinds:
-        refuse(where, "prediction", f"of a {' or '.join(kinds)} response", prediction.kind)
+    if prediction.answer not in answers:
+        allowed = f"of {' or '.join(answer.value for answer in answers)}"
+        refuse(where, "prediction", allowed, f"a {prediction.kind} response")
     if len(prediction.mean) != len(y):
         refuse(where, "y", f"as long as the prediction, {len(prediction.mean)} rows", f"{len(y)} rows")

@@ -12,17 +12,16 @@ from torch import Tensor, nn
 from slabnet.core.devices import device_of
 from slabnet.core.errors import NotFinite, check_number, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
-from slabnet.core.records import Prediction
+from slabnet.core.records import Answer, Prediction
 from slabnet.core.threads import threads_for, work_of
 from slabnet.model.attach import likelihood_of, uncompiled
 from slabnet.model.drawing import Draw, Scope, drawable_layers, drawing, members_of
 from slabnet.model.draws import exact
-from slabnet.model.likelihoods import Gaussian, Likelihood
+from slabnet.model.likelihoods import Likelihood, Mixture
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.training.batches import Prepare
 
 BUFFER = 4_000_000  # numbers held at once for intervals, however many draws and rows there are
-BISECTIONS = 50
 SINGLE_NETWORK_PHIS = 200
 
 
@@ -42,7 +41,7 @@ def predict(
 
     draw: `exact` draws structure and weights; `median_drawn` the weights of the median model; `median` and
         `mean` are single networks, for which `draws` does not matter; `fixed(masks, ...)` a chosen model.
-    intervals: levels of credible (and, for a Gaussian response, predictive) intervals to compute.
+    intervals: levels of credible (and, where numbers are predicted, predictive) intervals to compute.
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
         network for every chunk, so the answer does not depend on it (but for rounding in matrix products).
@@ -117,13 +116,15 @@ class _Average:
         self.used: dict[str, Tensor] = {}
 
     def run(self, x: Tensor, levels: tuple[float, ...], keep_draws: bool) -> Prediction:
-        sums = _Sums(self.likelihood, self.draws)
+        sums = _Sums(self.likelihood)
         samples: list[Tensor] = []
+        means: list[Tensor] = []
         for r in range(self.draws):
-            parts = list(self._pass(r, x))
-            sums.add(torch.cat([self.likelihood.mean(part) for part in parts]).cpu())
+            output = torch.cat(list(self._pass(r, x)))
+            sums.add(output)
             if keep_draws:
-                samples.append(torch.cat([self.likelihood.mean(part).cpu() for part in parts]))
+                samples.append(output.cpu())
+                means.append(self.likelihood.mean(output).cpu())
         inside, outside = self._quantiles(x, levels) if levels else ({}, {})
         by_layer = {name: float(used.float().mean()) for name, used in self.used.items()}
         weights = sum(used.numel() for used in self.used.values())
@@ -136,8 +137,8 @@ class _Average:
             density_used_by_layer=by_layer,
             intervals=inside,
             predictive=outside,
-            samples=torch.stack(samples) if keep_draws else None,
-            noise=self._noise(self.likelihood)[:, 0] if keep_draws and isinstance(self.likelihood, Gaussian) else None,
+            samples=torch.stack(means) if keep_draws else None,
+            mixture=self._mixture(torch.stack(samples)) if keep_draws else None,
         )
 
     def _pass(self, r: int, x: Tensor) -> Iterator[Tensor]:
@@ -163,64 +164,51 @@ class _Average:
         for start in range(0, len(x), block):
             rows = x[start : start + block]
             outs = torch.stack([torch.cat(list(self._pass(r, rows))) for r in range(self.draws)])
-            values = self.likelihood.mean(outs).cpu()
-            means.append(torch.quantile(values, tails, dim=0))
-            if isinstance(self.likelihood, Gaussian):
-                news.append(_mixture_quantiles(values, self._noise(self.likelihood).sqrt(), tails))
+            means.append(torch.quantile(self.likelihood.mean(outs).cpu(), tails, dim=0))
+            mixture = self._mixture(outs.cpu())
+            if mixture is not None:
+                news.append(mixture.quantile(tails))
         return _by_level(levels, means), _by_level(levels, news) if news else {}
 
-    def _noise(self, likelihood: Gaussian) -> Tensor:
-        """The noise variance of each draw; a single network still has a phi that is uncertain."""
-        count = self.draws if self.draws > 1 or likelihood.phi != "learned" else SINGLE_NETWORK_PHIS
-        phis = [likelihood.draw_phi(keyed_generator(self.seed, "phi", r, device=self.device)) for r in range(count)]
-        return torch.stack(phis).cpu()[:, None, :]
+    def _mixture(self, outputs: Tensor) -> Mixture | None:
+        """What the draws say of new observations; a single network still has a phi that is uncertain."""
+        count = self.draws if self.draws > 1 or not self.likelihood.learns else SINGLE_NETWORK_PHIS
+        keys = (keyed_generator(self.seed, "phi", r, device=self.device) for r in range(count))
+        dispersions = torch.stack([self.likelihood.draw_dispersion(key) for key in keys])
+        return Mixture.of(self.likelihood, outputs, dispersions.to(outputs))
 
 
 class _Sums:
     """Running sums over the draws; nothing is kept of a draw once it is added."""
 
-    def __init__(self, likelihood: Likelihood, draws: int) -> None:
-        self.likelihood, self.draws = likelihood, draws
+    def __init__(self, likelihood: Likelihood) -> None:
+        self.likelihood = likelihood
+        self.numbers = likelihood.answer is Answer.NUMBERS
         self.count = 0
-        self.mean = self.spread = torch.zeros(())
-        self.entropy: Tensor | None = torch.zeros(())
-        self.votes: Tensor | None = torch.zeros((), dtype=torch.int32)
+        self.mean = self.spread = self.inside = torch.zeros(())
+        self.votes = torch.zeros((), dtype=torch.int32)
 
-    def add(self, value: Tensor) -> None:
+    def add(self, output: Tensor) -> None:
+        value = self.likelihood.mean(output).cpu()
         self.count += 1
         if self.count == 1:
-            self.mean, self.spread = torch.zeros_like(value), torch.zeros_like(value)
+            self.mean, self.spread, self.inside = torch.zeros_like(value), torch.zeros_like(value), torch.zeros(())
         step = value - self.mean  # Welford: no difference of large sums
         self.mean = self.mean + step / self.count
         self.spread = self.spread + step * (value - self.mean)
-        entropy, votes = self.likelihood.entropy(value), self.likelihood.votes(value)
-        self.entropy = None if entropy is None or self.entropy is None else self.entropy + entropy
-        self.votes = None if votes is None or self.votes is None else self.votes + votes.to(torch.int32)
+        inside = self.likelihood.variance(output).cpu() if self.numbers else self.likelihood.entropy(value)
+        self.inside = self.inside + (inside - self.inside) / self.count
+        if not self.numbers:
+            self.votes = self.votes + self.likelihood.votes(value).to(torch.int32)
 
     def result(self) -> dict[str, Any]:
+        found = {"kind": self.likelihood.name, "answer": self.likelihood.answer, "mean": self.mean}
+        if self.numbers:  # law of total variance
+            epistemic = self.spread / self.count
+            return found | {"total": self.inside + epistemic, "aleatoric": self.inside, "epistemic": epistemic}
         total = self.likelihood.entropy(self.mean)
-        if total is None or self.entropy is None:
-            aleatoric, epistemic = self.likelihood.noise(self.mean), self.spread / self.count
-            total = aleatoric + epistemic
-        else:
-            aleatoric = self.entropy / self.count
-            epistemic = (total - aleatoric).clamp_min(0)  # mutual information, negative by rounding only
-        found = {"kind": self.likelihood.name, "mean": self.mean, "votes": self.votes}
-        return found | {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
-
-
-def _mixture_quantiles(centres: Tensor, sds: Tensor, tails: Tensor) -> Tensor:
-    """Quantiles of an equal mixture of normals over dimension 0, by bisection of its distribution function."""
-    centres = centres.expand(len(sds), *centres.shape[1:])
-    reach = 12 * sds.amax(0)
-    low = (centres.amin(0) - reach).expand(len(tails), *centres.shape[1:])
-    high = (centres.amax(0) + reach).expand_as(low)
-    wanted = tails.reshape(-1, *(1 for _ in centres.shape[1:]))
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        below = torch.stack([torch.special.ndtr((q - centres) / sds).mean(0) for q in middle]) < wanted
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return (low + high) / 2
+        epistemic = (total - self.inside).clamp_min(0)  # mutual information, negative by rounding only
+        return found | {"votes": self.votes, "total": total, "aleatoric": self.inside, "epistemic": epistemic}
 
 
 def _by_level(levels: tuple[float, ...], parts: list[Tensor]) -> dict[float, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from slabnet.core.records import Answer
 from slabnet.report.measure import DOUBT, Measured
 from slabnet.report.parts import Case
 from slabnet.report.pictures import grey, image_tag, votes_picture
@@ -26,7 +27,7 @@ def wrong_cases(measured: Measured) -> list[Case]:
     """The rows that are wrong although they are the surest, or furthest off for how sure they are."""
     prediction, truth = measured.prediction, measured.truth
     assert prediction is not None
-    if prediction.kind == "gaussian":
+    if prediction.answer is Answer.NUMBERS:
         off = (prediction.mean - truth.reshape(prediction.mean.shape)).abs() / prediction.total.sqrt()
         return _cases(measured, off.reshape(len(truth), -1).amax(1).argsort(descending=True, stable=True)[:SHOWN])
     wrong = (prediction.labels != truth.reshape(-1)).nonzero().flatten()
@@ -36,7 +37,7 @@ def wrong_cases(measured: Measured) -> list[Case]:
 
 def _cases(measured: Measured, rows: Tensor) -> list[Case]:
     assert measured.prediction is not None
-    make = _number if measured.prediction.kind == "gaussian" else _classes
+    make = _number if measured.prediction.answer is Answer.NUMBERS else _classes
     return [make(measured, row) for row in rows.tolist()]
 
 

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slabnet.config.activations import ACTIVATIONS
+from slabnet.core.records import Answer
 from slabnet.data.tabular import MISSING
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
 from slabnet.model.layers import Linear
-from slabnet.model.likelihoods import Gaussian
 from slabnet.model.networks import Network
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 from slabnet.report.subject import Subject
 
+PAGE_HEADS = ("softmax", "sigmoid", "normal")  # rows of `heads` in templates/network.js
 MOST_WEIGHTS = 50_000
 MOST_CONTROLS = 300
 PICKED = 20  # test images to pick from
@@ -36,7 +37,10 @@ def why_absent(measured: Measured) -> str | None:
         return "Only networks whose single weights are drawn can be run in the page."
     if not all(isinstance(layer, Linear) for layer in measured.layers.values()):
         return "Networks with convolutions are not run in the page."
-    if likelihood_of(net).name == "bernoulli" and net.outputs > 1:
+    head = likelihood_of(net).head(net.outputs)
+    if head is None or head.name not in PAGE_HEADS:
+        return f"A {likelihood_of(net).name} response is not run in the page."
+    if likelihood_of(net).answer is Answer.YES_OR_NO and net.outputs > 1:
         return "Networks with several yes-or-no outputs are not run in the page."
     if chosen is not None and chosen.feasible is False:
         return f"No input can reach an output in the chosen model: every path ends in {chosen.broken}."
@@ -66,21 +70,22 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
             values = [part.flatten()[places] for part in (block.mu, softplus(block.rho), alpha)]
             packed.append({"at": typed_array(places, "<u4")} | _named(values))
         layers.append({"inputs": layer.weight.mu.shape[1], "outputs": layer.weight.mu.shape[0], "blocks": packed})
-    likelihood = likelihood_of(net)
+    head = likelihood_of(net).head(net.outputs)
+    assert head is not None  # else `why_absent` said so
+    numbers = subject.answer is Answer.NUMBERS
     found: dict[str, Any] = {
         "layers": layers,
         "activation": net.spec["activation"],
-        "likelihood": likelihood.name,
-        "classes": subject.classes(2 if likelihood.name == "bernoulli" else net.outputs),
+        "head": head.name,
+        "numbers": numbers,
+        "classes": subject.classes(2 if subject.answer is Answer.YES_OR_NO else net.outputs),
         "draws": DRAWS,
         "seed": measured.seed,
         "threshold": DOUBT,
         "structure": measured.selects and subject.selection is None,
     }
-    if isinstance(likelihood, Gaussian):
-        learned = likelihood.phi == "learned"
-        spread = softplus(likelihood.rho_phi) if learned else torch.zeros_like(likelihood.log_phi)
-        found["noise"] = {"log": likelihood.log_phi.tolist(), "sd": spread.tolist()}
+    if numbers:
+        found["noise"] = {"log": list(head.log), "sd": list(head.sd)}
         scale = subject.scale_y
         found["response"] = {
             "name": subject.target or "response",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slabnet.core.errors import ArgumentError
-from slabnet.core.records import Prediction, Selection
+from slabnet.core.records import Answer, Prediction, Selection
 from slabnet.model.drawing import Draw, drawable_layers, mean
 from slabnet.model.draws import exact, fixed
 from slabnet.model.layers import SlabLayer
@@ -102,7 +102,7 @@ class Measured:
         return self.predict(self.subject.test[0])
 
     def predict(self, x: Tensor) -> Prediction:
-        levels = LEVELS if self.subject.kind == "gaussian" else ()
+        levels = LEVELS if self.subject.answer is Answer.NUMBERS else ()
         return as_classes(predict(self.net, x, DRAWS, draw=self.draw, intervals=levels, seed=self.seed))
 
     @property
@@ -119,7 +119,7 @@ class Measured:
         if subject.test is None:
             return []
         post = subject.selection is not None
-        if subject.kind == "categorical":
+        if subject.answer is Answer.CLASSES:
             if self.chosen is not None:
                 options: dict[str, Any] = {"post_trained": post, "draws": WAYS_DRAWS, "seed": self.seed}
                 rows = spike_slab_rows(subject.method, self.net, self.net, self.chosen, subject.test, **options)
@@ -148,7 +148,7 @@ class Measured:
         assert self.subject.test is not None
         x, y = self.subject.test
         found = predict(self.net, x, draws, draw=draw, seed=self.seed)
-        value = rmse(found, y) * self.unit if found.kind == "gaussian" else accuracy(found, y)
+        value = rmse(found, y) * self.unit if found.answer is Answer.NUMBERS else accuracy(found, y)
         row = {"gamma": gamma, "beta": beta, "draws": found.draws, "post_trained": post, "value": value}
         return _way(row | {"density_used": found.density_used, "weights": found.used_weights}, "value")
 
@@ -159,14 +159,14 @@ class Measured:
 
     @property
     def measure(self) -> str:
-        return "RMSE" if self.subject.kind == "gaussian" else "accuracy"
+        return "RMSE" if self.subject.answer is Answer.NUMBERS else "accuracy"
 
     @cached_property
     def score(self) -> float | None:
         """How good the averaged prediction is on the test rows."""
         if self.prediction is None:
             return None
-        if self.prediction.kind == "gaussian":
+        if self.prediction.answer is Answer.NUMBERS:
             return rmse(self.prediction, self.truth) * self.unit
         return accuracy(self.prediction, self.truth)
 
@@ -213,23 +213,24 @@ class Measured:
         return alpha.amax(0).double().cpu().numpy() if alpha.ndim == 2 else None
 
     def intervals(self) -> list[tuple[float, float, float]]:
-        """Level, share of the observations inside, mean width: of a number's predictive intervals."""
+        """Level, share of the observations inside, mean width: of a number's predictive intervals, if it has any."""
         assert self.prediction is not None
+        if not self.prediction.predictive:
+            return []
         found = [(level, interval_coverage(self.prediction, self.truth, level)) for level in LEVELS]
         return [(level, part.coverage, part.width * self.unit) for level, part in found]
 
 
 def as_classes(prediction: Prediction) -> Prediction:
     """One yes-or-no output as a prediction of two classes; anything else as it is."""
-    if prediction.kind != "bernoulli" or prediction.mean.shape[-1] != 1:
+    if prediction.answer is not Answer.YES_OR_NO or prediction.mean.shape[-1] != 1:
         return prediction
     assert prediction.votes is not None
     yes, votes = prediction.mean, prediction.votes
     parts = {name: getattr(prediction, name).reshape(-1) for name in ("total", "aleatoric", "epistemic")}
     both = torch.cat([1 - yes, yes], -1)
-    return replace(
-        prediction, kind="categorical", mean=both, votes=torch.cat([prediction.draws - votes, votes], -1), **parts
-    )
+    votes = torch.cat([prediction.draws - votes, votes], -1)
+    return replace(prediction, kind="categorical", answer=Answer.CLASSES, mean=both, votes=votes, **parts)
 
 
 def doubt_table(prediction: Prediction, truth: Tensor, thresholds: Sequence[float]) -> list[list[str]]:

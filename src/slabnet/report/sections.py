@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from slabnet.core.records import Answer
 from slabnet.model.paths import chain_of
 from slabnet.prediction.metrics import calibration_error, out_of_domain, reliability, risk_coverage
 from slabnet.report import charts, pictures
@@ -64,12 +65,14 @@ def _how_good(measured: Measured) -> str:
         return "How good it is on new rows is not known here: no test rows were given (--data)."
     count, prediction = len(measured.truth), measured.prediction
     averaged = f"Averaged over {prediction.draws} draws of {measured.model_name}"
-    if prediction.kind == "gaussian":
-        level, inside, _ = next(part for part in measured.intervals() if part[0] == DOUBT)
-        said = f"{averaged}, its error (RMSE) is {number(measured.score)} on {short(count)} test rows"
-        return f"{said}, and its {level:.0%} intervals hold {percent(inside)} of them."
+    if prediction.answer is Answer.NUMBERS:
+        said = f"{averaged}, its error ({measured.measure}) is {number(measured.score)} on {short(count)} test rows"
+        inside = {level: share for level, share, _ in measured.intervals()}
+        if not inside:
+            return f"{said}; a {prediction.kind} response says no intervals."
+        return f"{said}, and its {DOUBT:.0%} intervals hold {percent(inside[DOUBT])} of them."
     said = f"{averaged}, it is right for {percent(measured.score, 2)} of {short(count)} test rows"
-    if prediction.kind != "categorical":
+    if prediction.answer is not Answer.CLASSES:
         return f"{said}."
     decided = prediction.decided(DOUBT)
     right = (prediction.labels == measured.truth.reshape(-1))[decided]
@@ -205,7 +208,7 @@ def _unit_names(measured: Measured, sizes: Sequence[int]) -> dict[tuple[int, int
     else:
         names = {(0, i): name for i, name in enumerate(subject.inputs[: sizes[0]])}
     last = len(sizes) - 1
-    if subject.kind == "categorical":
+    if subject.answer is Answer.CLASSES:
         return names | {(last, i): name for i, name in enumerate(subject.classes(sizes[-1]))}
     return names | {(last, i): subject.target or f"output {i}" for i in range(sizes[-1])}
 
@@ -229,9 +232,10 @@ def _trust(measured: Measured, data: dict[str, Any]) -> Section | None:
     prediction = measured.prediction
     if prediction is None:
         return None
-    if prediction.kind == "gaussian":
-        return Section("trust", "Can it be trusted?", figures=[charts.coverage_chart(measured.intervals())])
-    if prediction.kind != "categorical":
+    if prediction.answer is Answer.NUMBERS:
+        held = measured.intervals()
+        return Section("trust", "Can it be trusted?", figures=[charts.coverage_chart(held)]) if held else None
+    if prediction.answer is not Answer.CLASSES:
         return None
     truth = measured.truth.reshape(-1)
     bins = [part._asdict() for part in reliability(prediction, truth)]
@@ -259,12 +263,14 @@ def _trust(measured: Measured, data: dict[str, Any]) -> Section | None:
 
 
 def _cases(measured: Measured, no_rows: bool) -> Section | None:
-    if measured.prediction is None or measured.prediction.kind == "bernoulli":
+    if measured.prediction is None or measured.prediction.answer is Answer.YES_OR_NO:
+        return None
+    if measured.prediction.answer is Answer.NUMBERS and not measured.prediction.predictive:
         return None
     if no_rows:
         return Section("cases", "Single cases", ["Left out: this page was made without raw rows (--no-rows)."])
     groups = [("Most doubtful", doubtful_cases(measured)), ("Wrong, the surest first", wrong_cases(measured))]
-    if measured.prediction.kind == "gaussian":
+    if measured.prediction.answer is Answer.NUMBERS:
         groups = [("Least sure", groups[0][1]), ("Furthest off", groups[1][1])]
         text = f"The bar is the {DOUBT:.0%} interval, the tick the prediction, the ring what was observed."
     else:
@@ -279,7 +285,7 @@ def _cases(measured: Measured, no_rows: bool) -> Section | None:
 
 def _foreign(measured: Measured) -> Section | None:
     given, home = measured.subject.foreign, measured.prediction
-    if given is None or home is None or home.kind != "categorical":
+    if given is None or home is None or home.answer is not Answer.CLASSES:
         return None
     name, x = given
     abroad = measured.predict(x)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from slabnet.config.settings import DATA_SETS, Recipe
 from slabnet.core.errors import one_line, refuse
-from slabnet.core.records import Selection
+from slabnet.core.records import Answer, Selection
 from slabnet.core.version import __version__
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
@@ -25,6 +25,7 @@ from slabnet.data.reading import read_all
 from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.attach import likelihood_of
+from slabnet.model.likelihoods import Likelihood
 from slabnet.model.networks import Network
 from slabnet.store import load as load_model
 from slabnet.store import load_selection, read_header
@@ -66,8 +67,13 @@ class Subject:
     notes: Sequence[str] = ()
 
     @property
-    def kind(self) -> str:
-        return likelihood_of(self.net).name
+    def likelihood(self) -> Likelihood:
+        return likelihood_of(self.net)
+
+    @property
+    def answer(self) -> Answer:
+        """What the network's predictions are about."""
+        return self.likelihood.answer
 
     @property
     def method(self) -> str:

@@ -66,13 +66,15 @@ const slabnet = (() => {
     return now;
   }
 
-  function response(out, likelihood) {
-    if (likelihood === "gaussian") return Array.from(out);
-    if (likelihood === "bernoulli") { const p = sigmoid(out[0]); return [1 - p, p]; }
-    const top = Math.max(...out), parts = Array.from(out, (v) => Math.exp(v - top));
-    const sum = parts.reduce((a, b) => a + b, 0);
-    return parts.map((v) => v / sum);
-  }
+  const heads = {
+    normal: (out) => Array.from(out),
+    sigmoid: (out) => { const p = sigmoid(out[0]); return [1 - p, p]; },
+    softmax: (out) => {
+      const top = Math.max(...out), parts = Array.from(out, (v) => Math.exp(v - top));
+      const sum = parts.reduce((a, b) => a + b, 0);
+      return parts.map((v) => v / sum);
+    },
+  };
 
   const entropy = (p) => p.reduce((sum, v) => (v > 0 ? sum - v * Math.log(v) : sum), 0);
 
@@ -92,8 +94,8 @@ const slabnet = (() => {
   }
 
   function network(packed) {
-    const layers = unpack(packed), activation = activations[packed.activation], cache = new Map();
-    const at = (x) => response(run(layers, means(layers), x, activation), packed.likelihood);
+    const layers = unpack(packed), activation = activations[packed.activation], head = heads[packed.head], cache = new Map();
+    const at = (x) => head(run(layers, means(layers), x, activation));
 
     // Draw r is the same network for every x, as in Python's `predict`.
     function networks(draws, structure, seed) {
@@ -110,9 +112,9 @@ const slabnet = (() => {
 
     function predict(x, { draws = packed.draws, structure = false, seed = packed.seed } = {}) {
       const each = networks(draws, structure, seed);
-      const samples = each.map((one) => response(run(layers, one.values, x, activation), packed.likelihood));
+      const samples = each.map((one) => head(run(layers, one.values, x, activation)));
       const mean = samples[0].map((_, k) => samples.reduce((sum, s) => sum + s[k], 0) / samples.length);
-      if (packed.likelihood === "gaussian") {
+      if (packed.numbers) {
         const centres = samples.map((s) => s[0]), sds = each.map((one) => Math.sqrt(one.phi[0]));
         return {
           mean, samples,

@@ -28,7 +28,7 @@
   const options = () => ({ structure: structure ? structure.checked : false });
   if (structure) structure.addEventListener("change", () => refresh());
 
-  const lines = packed.likelihood === "gaussian" ? [] : packed.classes.map((name) => {
+  const lines = packed.numbers ? [] : packed.classes.map((name) => {
     const line = document.createElement("div"), label = document.createElement("span"), track = document.createElement("div");
     const fill = document.createElement("div"), tick = document.createElement("div"), value = document.createElement("span");
     line.className = "barline"; track.className = "track"; fill.className = "fill"; tick.className = "tickmark";
@@ -40,7 +40,7 @@
   function show(x) {
     const found = slabnet.network.predict(x, options());
     window.slabnet.shown = { x: Array.from(x), ...found };
-    if (packed.likelihood === "gaussian") {
+    if (packed.numbers) {
       const unit = (v) => Number((v * packed.response.scale + packed.response.centre).toPrecision(4));
       get("verdict").textContent = `${packed.response.name}: ${unit(found.mean[0])}`;
       get("interval").textContent = found.predictive.map(unit).join(" to ");

@@ -1,0 +1,180 @@
+"""What every response distribution f(mu_i, phi) (eq. 1) says of itself; nothing else asks for its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.core.errors import refuse
+from slabnet.core.records import Answer
+
+# low and high: the interval of a new observation, or of the probability of the predicted class
+NUMBER_COLUMNS = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic", "extrapolates")
+CLASS_COLUMNS = ("row", "prediction", "decided", "low", "high", "entropy", "aleatoric", "epistemic", "extrapolates")
+
+
+class Support(Enum):
+    """Where a number can lie."""
+
+    REAL = "any number"
+    POSITIVE = "numbers above 0"
+    COUNTS = "whole numbers from 0"
+
+
+class Conditional:
+    """The distribution of y given the network's output and one value of the dispersion, for many draws at once.
+
+    Shapes are those of the parameters, (draws, rows, responses); `y` is broadcast against them.
+    """
+
+    support: ClassVar[Support] = Support.REAL
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log f(y), for each response."""
+        raise NotImplementedError(f"{type(self).__name__} must give log_prob")
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """P(Y <= y), for each response."""
+        raise NotImplementedError(f"{type(self).__name__} must give its cdf")
+
+    def crps(self, y: Tensor) -> Tensor:
+        """E|Y - y| - E|Y - Y'| / 2 for the equal mixture of all draws, (rows, responses)."""
+        raise NotImplementedError(f"{type(self).__name__} must give its crps")
+
+    def around(self) -> tuple[Tensor, Tensor]:
+        """Two points in the middle of the distribution, from which quantiles are looked for outwards."""
+        raise NotImplementedError(f"{type(self).__name__} must say where it lies")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands at the end of the network where slabnet is not: exporters and pages look it up by name.
+
+    name: a row of their tables. noise: the variance of each response, for "normal". log, sd: where those that draw the
+    noise find its posterior, log phi ~ N(log, sd^2).
+    """
+
+    name: str
+    noise: tuple[float, ...] = ()
+    log: tuple[float, ...] = ()
+    sd: tuple[float, ...] = ()
+
+
+class Likelihood(nn.Module):
+    """How y depends on the network's output. To write another one:
+
+    - give a `name`, `log_prob`, and `targets`, which says what is wrong with a y; `spec` and `built` if it has options;
+    - say what it answers (`answer`) and predicts (`mean`): `entropy` and `votes` for classes, `variance` and, for
+      intervals and densities, `conditional` for numbers; its `metrics` and `baseline`;
+    - decorate it with `register_likelihood`, and let `head` name a form that can be exported, if it has one.
+    """
+
+    name: str
+    answer: ClassVar[Answer] = Answer.NUMBERS
+    metrics: ClassVar[tuple[str, ...]] = ("rmse",)  # of `prediction.metrics`, the one to be shown first in front
+    baseline: ClassVar[str] = "the mean"  # what someone would say who knows no inputs
+    columns: ClassVar[tuple[str, ...]] = NUMBER_COLUMNS  # that `slabnet predict` writes
+
+    def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
+        """log p(y_i | output_i), one number a row, in expectation over the dispersion."""
+        raise NotImplementedError(f"{type(self).__name__} must give log_prob")
+
+    def total(self, output: Tensor, y: Tensor) -> Tensor:
+        """log p of all rows together."""
+        return self.log_prob(output, y).sum()
+
+    def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
+        """`y` in the type and shape that `log_prob` takes, or an error that says what is wrong with it."""
+        raise NotImplementedError(f"{type(self).__name__} must check its targets")
+
+    def check_outputs(self, outputs: int) -> None:
+        """Refuse a number of outputs that this response cannot be made of."""
+
+    # What is predicted.
+
+    def mean(self, output: Tensor) -> Tensor:
+        """What is averaged over draws: class probabilities, or the mean response."""
+        raise NotImplementedError(f"{type(self).__name__} must give its mean")
+
+    def entropy(self, mean: Tensor) -> Tensor:
+        """Entropy of one row's response given its `mean`, for classes."""
+        refuse("predict", "likelihood", "one with an entropy", self.name)
+
+    def votes(self, mean: Tensor) -> Tensor:
+        """One where a draw decides for a class, in the shape of `mean`."""
+        refuse("predict", "likelihood", "one whose draws decide for a class", self.name)
+
+    def variance(self, output: Tensor) -> Tensor:
+        """Variance of the response given the network's output, in the shape of `mean`, for numbers."""
+        raise NotImplementedError(f"{type(self).__name__} must give its variance")
+
+    def conditional(self, output: Tensor, dispersion: Tensor) -> Conditional | None:
+        """The distribution of numbers given `output` (draws, rows, outputs) and `dispersion` (draws, any).
+
+        None where it is not known: predictions then have no intervals for new observations.
+        """
+        return None
+
+    # The dispersion, where there is one.
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is a dispersion with a posterior of its own."""
+        return False
+
+    def kl(self) -> Tensor:
+        """KL of q(phi) from its prior; zero where there is no dispersion to learn."""
+        return torch.zeros(())
+
+    def draw_dispersion(self, generator: torch.Generator) -> Tensor:
+        """One draw of phi from q, as a row of numbers."""
+        return torch.zeros(0, device=generator.device)
+
+    def noise_variances(self) -> tuple[float, ...]:
+        """The expected variance of each response where it is the same for all rows; () where it is not."""
+        return ()
+
+    def set_noise(self, phi: Sequence[float], rows: int) -> None:
+        """Take phi as it was estimated from `rows` residuals."""
+        refuse("fit", "likelihood", "one with a variance of its own", self.name)
+
+    # Where it goes.
+
+    def spec(self) -> dict[str, Any]:
+        """What `likelihood_from` needs to build this again."""
+        return {"name": self.name}
+
+    @classmethod
+    def built(cls, options: dict[str, Any], outputs: int) -> Likelihood:
+        """One from what `spec` gave, without the name."""
+        return cls(**options)
+
+    def head(self, outputs: int) -> Head | None:
+        """What stands behind this many outputs in an export; None refuses to be exported."""
+        return None
+
+
+def same_shape(output: Tensor, y: Tensor) -> None:
+    """Refuse what broadcasting would silently turn into a table of all rows against all rows."""
+    if output.shape != y.shape:
+        refuse("likelihood", "y", f"of the shape of the outputs, {tuple(output.shape)}", f"shape {tuple(y.shape)}")
+
+
+def check_finite(values: Tensor, where: str, name: str) -> None:
+    """Refuse NaN and infinity, naming the first row that has one."""
+    if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+        row = int((~torch.isfinite(values)).nonzero()[0, 0])
+        refuse(where, name, "finite numbers", f"NaN or infinity in row {row}")
+
+
+def by_output(y: Tensor, outputs: int, where: str) -> Tensor:
+    """`y` as a table with a column for each output."""
+    y = y.unsqueeze(-1) if y.ndim == 1 else y
+    if y.ndim != 2 or y.shape[1] != outputs:
+        refuse(where, "y", f"{outputs} number(s) a row, as the network gives", f"shape {tuple(y.shape)}")
+    return y
