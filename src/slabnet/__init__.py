@@ -45,12 +45,15 @@ if TYPE_CHECKING:
         LogNormal,
         register_likelihood,
     )
-    from slabnet.model.networks import Network, convnet, mlp
+    from slabnet.model.mixture import Mixture
+    from slabnet.model.network import Network
+    from slabnet.model.networks import convnet, mlp
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
+    from slabnet.prediction.density import log_densities
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
     from slabnet.prediction.extrapolation import TrainingSupport
-    from slabnet.prediction.importance import input_effects, input_reach, prior_reach
+    from slabnet.prediction.importance import input_effects, input_reach, member_reach, prior_reach
     from slabnet.prediction.inspection import inspect_network
     from slabnet.prediction.metrics import (
         accuracy,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     )
     from slabnet.prediction.predict import predict
     from slabnet.prediction.stability import Stability, stability
+    from slabnet.prediction.stacking import stack, stacking_weights
     from slabnet.report.write import write_report
     from slabnet.selection.criteria import criterion_model, dic, fic, waic
     from slabnet.selection.pruning import prune
@@ -90,7 +94,7 @@ _WHERE = {
     "export": ["export"],
     "compact.folding": ["path_model"],
     "prediction.extrapolation": ["TrainingSupport"],
-    "prediction.importance": ["input_effects", "input_reach", "prior_reach"],
+    "prediction.importance": ["input_effects", "input_reach", "member_reach", "prior_reach"],
     "prediction.inspection": ["inspect_network"],
     "model.layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "model.likelihoods": [
@@ -118,7 +122,9 @@ _WHERE = {
     "config.activations": ["ACTIVATIONS", "Activation"],
     "model.activations": ["register_activation"],
     "config.methods": ["METHODS", "ScaleMixture"],
-    "model.networks": ["Network", "convnet", "mlp"],
+    "model.mixture": ["Mixture"],
+    "model.network": ["Network"],
+    "model.networks": ["convnet", "mlp"],
     "prediction.predict": ["predict"],
     "selection.pruning": ["prune"],
     "core.records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
@@ -130,6 +136,8 @@ _WHERE = {
     "prediction.coefficients": ["Coefficient", "coefficients"],
     "prediction.diagnostics": ["ParetoK", "pareto_k"],
     "prediction.stability": ["Stability", "stability"],
+    "prediction.stacking": ["stack", "stacking_weights"],
+    "prediction.density": ["log_densities"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

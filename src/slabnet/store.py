@@ -23,6 +23,7 @@ from slabnet.model.attach import attach_likelihood, likelihood_of
 from slabnet.model.drawing import Mask
 from slabnet.model.layers import SlabLayer
 from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
+from slabnet.model.mixture import members_in
 from slabnet.model.networks import Network, build_network, declared
 from slabnet.selection.rules import describe, slab_layers
 
@@ -47,6 +48,8 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
     """
     path = check_writable("save", path)
     likelihood = likelihood_of(net)
+    if any(isinstance(member, Compact) for member in members_in(net)):
+        refuse("save", "net", "the whole mixture, with selection=", "a mixture of compact networks")
     if LIKELIHOODS.get(likelihood.name) is not type(likelihood):
         refuse(
             "save", "likelihood", f"one of {', '.join(LIKELIHOODS)}, which load can build", type(likelihood).__name__

@@ -7,7 +7,7 @@ and shared by all who receive it, so such neurons stay; only what sends nothing 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from slabnet.model.drawing import Mask, drawable_layers
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.likelihoods import Likelihood
+from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
 from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges
 from slabnet.model.priors import LayerPrior
@@ -113,7 +114,15 @@ class Compact(Network):
         return self.__dict__ | {"_chain": None}  # a copy has memory of its own
 
 
-def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compact:
+@overload
+def compact(net: Mixture, selection: Selection, keep: Keep = "means") -> Mixture: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compact: ...
+
+
+def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compact | Mixture:
     """A small network that gives what `net` gives with `selection` fixed, without what is dead in it.
 
     keep: "means" gives a deterministic network of the means, with what cut-off neurons send folded into intercepts;
@@ -122,7 +131,8 @@ def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compa
         post-trains the full one, at the price of the small one.
 
     Chains of layers only (`mlp`, `convnet`, any `nn.Sequential` of layers, activations and pooling); LayerNorm,
-    BatchNorm, residual connections and code of your own are refused by name.
+    BatchNorm, residual connections and code of your own are refused by name. A mixture
+    gives a mixture of small networks.
 
     >>> from slabnet.model.networks import mlp
     >>> from slabnet.selection.rules import budget_model
@@ -132,6 +142,11 @@ def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compa
     (torch.Size([3, 2]), True, True)
     """
     check_choice("compact", "keep", keep, ("means", "distribution"))
+    if isinstance(net, Mixture) and isinstance(selection, Selection):
+        given = selection.rule, selection.threshold
+        chosen_of = [describe(m, own, *given) for m, own in zip(net.members, net.split(selection.masks), strict=True)]
+        each = [compact(member, own, keep) for member, own in zip(net.members, chosen_of, strict=True)]
+        return Mixture(each, net.weights).eval()
     _check(net, selection)
     if keep == "means":
         source, chosen = path_model(net, selection)

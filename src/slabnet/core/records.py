@@ -124,7 +124,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class History:
-    """What `fit` saw, epoch by epoch."""
+    """What `fit` saw, epoch by epoch.
+
+    members: of a mixture, what it saw of each member; the epochs are then means over the members, weighted.
+    """
 
     epochs: tuple[Epoch, ...]
     n: int
@@ -134,6 +137,7 @@ class History:
     best_epoch: int | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    members: tuple[History, ...] = ()
 
     @property
     def tempered(self) -> bool:

@@ -29,6 +29,7 @@ from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
 from slabnet.model.drawing import Draw
 from slabnet.model.draws import exact, fixed
+from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.predict import predict
@@ -57,7 +58,7 @@ class SlabEstimator(MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator
 
     network_: Network
     selection_: Selection | None
-    compact_: Compact | None
+    compact_: Compact | Mixture | None
     trial_: Trial | None
 
     def __init__(

@@ -177,7 +177,7 @@ class _Experiment:
         if net.method.wrapper is not None or chosen.feasible is False:
             self._fit("post-chosen", net, chosen)
             return
-        small = compact(net, chosen, keep="distribution")
+        small: Any = compact(net, chosen, keep="distribution")
         self._fit("post-chosen", small, None)
         small.put_back(net)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from slabnet.export.heads import head_of
 from slabnet.model.activations import activation_of, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
+from slabnet.model.mixture import Mixture
 
 Step = dict[str, Any]  # "kind", and the arrays and options of that kind
 
@@ -63,19 +64,24 @@ class Plan:
 def make_plan(
     net: nn.Module, selection: Selection | None, draws: int = 0, seed: int = 0, about: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The plan of a chosen model: of its means, or of `draws` networks drawn once, those of `predict(seed=seed)`."""
+    """The plan of a chosen model: of its means, or of `draws` networks drawn once, those of `predict(seed=seed)`.
+
+    The means of a mixture are one network for each member, averaged as draws are.
+    """
     check_whole("export", "draws", draws, at_least=0)
-    small = _small(net, selection, draws)
+    each, turn = _smalls(net, selection, draws)
+    small = each[0]
     if small.row_shape is None:
         refuse("export", "net", "one whose rows have a known shape, as mlp and convnet", "a convolution of any size")
     if draws:
-        networks = tuple(tuple(_steps(small, r, seed)) for r in range(draws))
+        networks = tuple(tuple(_steps(each[turn(r)], r, seed)) for r in range(draws))
     else:
-        networks = (tuple(_steps(small, None, seed)),)
+        networks = tuple(tuple(_steps(part, None, seed)) for part in each)
     head = head_of(small.likelihood, small.outputs)
     noise = list(head.noise)
     names, means, scales, rest = _preprocessing(about or {}, int(np.prod(small.row_shape)))
-    weights = sum(int(step["mask"].sum()) for step in networks[0] if "mask" in step)
+    of_members = {turn(r): steps for r, steps in enumerate(networks)}.values()
+    weights = sum(int(step["mask"].sum()) for steps in of_members for step in steps if "mask" in step)
     units = _response_scale(about or {}, small.outputs)
     if units is not None:  # back to the units of the response: one more step, and the noise with it
         back = {
@@ -91,7 +97,7 @@ def make_plan(
         head=head.name,
         shape=small.row_shape,
         outputs=small.outputs,
-        draws=draws,
+        draws=draws or (len(networks) if len(networks) > 1 else 0),
         input_names=names,
         means=means,
         scales=scales,
@@ -99,6 +105,18 @@ def make_plan(
         rest=rest,
         weights=weights,
     )
+
+
+def _smalls(net: nn.Module, selection: Selection | None, draws: int) -> tuple[list[Compact], Callable[[int], int]]:
+    """The small networks of all members (of one, where there are none), and which of them a draw is of."""
+    if not isinstance(net, Mixture):
+        return [_small(net, selection, draws)], lambda r: 0
+    if selection is None:
+        refuse("export", "selection", "given for a network that is not compact", None)
+    if not draws and not torch.allclose(net.weights, net.weights[:1]):
+        refuse("export", "draws", "at least 1 for members of unequal weights, whose means cannot be averaged", draws)
+    small = compact(net, selection, "distribution" if draws else "means")
+    return [part for part in small.members if isinstance(part, Compact)], small.member_of
 
 
 def _small(net: nn.Module, selection: Selection | None, draws: int) -> Compact:

@@ -20,7 +20,7 @@ def likelihood_of(net: nn.Module) -> Likelihood:
     Looks through wrappers, such as a compiled network, for the one network of ours inside.
     """
     inside = [part for part in net.modules() if isinstance(part, Network)]
-    if len(inside) == 1:
+    if inside and {id(part) for part in inside} <= {id(part) for part in inside[0].modules()}:  # it, or its members
         return inside[0].likelihood
     for part in net.modules():
         kept = part.__dict__.get(_KEY)
@@ -51,7 +51,6 @@ def resolve_likelihood(net: nn.Module, given: Likelihood | str | None) -> Likeli
 def attach_likelihood(net: nn.Module, likelihood: Likelihood) -> None:
     """Give `net` this likelihood."""
     if isinstance(net, Network):
-        net.likelihood = likelihood
-        net.spec["likelihood"] = likelihood.spec()
+        net.take_likelihood(likelihood)
     elif likelihood_of(net) is not likelihood:
         net.__dict__[_KEY] = likelihood

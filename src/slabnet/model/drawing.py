@@ -48,6 +48,14 @@ class Drawable(nn.Module):
         """Which weights (not intercepts) this draw used; None where another module counts them."""
         return None
 
+    def draws_of(self, draw: Draw, draws: int) -> int:
+        """How many of `draws` draws are networks of their own."""
+        return draws if draw.random else 1
+
+    def absent(self, index: int) -> Iterable[Drawable]:
+        """What draw number `index` leaves out, such as the members it is not of."""
+        return ()
+
     def blocks(self) -> tuple[Block, ...]:
         """The weight, and the intercept where there is one, of a layer whose weights have a posterior."""
         return ()
@@ -162,8 +170,9 @@ class Scope:
         index: int = 0,
         divergence: Divergence | None = None,
         place: Place = WHOLE,
+        absent: frozenset[Drawable] = frozenset(),
     ) -> None:
-        self.draw, self.index, self.divergence, self.place = draw, index, divergence, place
+        self.draw, self.index, self.divergence, self.place, self.absent = draw, index, divergence, place, absent
         self._generator = generator
         self._masks = masks or {}
         self._drawn: dict[Drawable, tuple[Drawn, ...]] = {}
@@ -256,6 +265,8 @@ class Scope:
 
     def used(self, layer: Drawable) -> Tensor:
         """Which weights (not intercepts) of a layer with blocks this draw used."""
+        if layer in self.absent:
+            return torch.zeros_like(layer.blocks()[0].mu, dtype=torch.bool)
         drawn = self.weights(layer)[0]
         if layer in self._masks:
             return self._masks[layer][0]
@@ -305,6 +316,11 @@ def members_of(net: nn.Module) -> int | None:
     return counts[0] if counts else None
 
 
+def count_draws(net: nn.Module, draw: Draw, draws: int) -> int:
+    """How many different networks `draws` draws of `net` are; at least one."""
+    return max((layer.draws_of(draw, draws) for layer in drawable_layers(net).values()), default=1)
+
+
 @contextmanager
 def drawing(
     net: nn.Module | Layers,
@@ -318,7 +334,7 @@ def drawing(
 
     `seed`: a generator on the network's device, or a whole number; needed where the draw is random.
     `net`: the network, or its layers as `drawable_layers` found them, which a loop need not look for again.
-    `index`: which of several draws this is; an ensemble takes that member.
+    `index`: which of several draws this is; an ensemble takes that member, a mixture the one whose turn it is.
     `divergence`: the kind that will be asked for, so that it can be computed while the weights are drawn.
     `place`: where the rows stand in a larger batch that several processes share.
     The setting belongs to the current thread and task: others are not disturbed. Recomputation in the backward
@@ -334,7 +350,8 @@ def drawing(
         generator = keyed_generator(seed, device=device)
     else:
         generator = seed
-    scope = Scope(draw, generator, _masks_by_layer(draw, layers), index, divergence, place)
+    absent = frozenset(other for layer in layers.values() for other in layer.absent(index))
+    scope = Scope(draw, generator, _masks_by_layer(draw, layers), index, divergence, place, absent)
     token = _active.set({**_active.get({}), **dict.fromkeys(layers.values(), scope)})
     try:
         yield scope

@@ -6,6 +6,7 @@ the dispersion, never averaged over layers or batches. Their difference estimate
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from slabnet.core.noise import Seed, keyed_generator
 from slabnet.model.drawing import WHOLE, Draw, Drawable, Layers, Place, Scope, drawable_layers, drawing, mean
 from slabnet.model.draws import Fixed, Score, local
 from slabnet.model.likelihoods import Likelihood
+from slabnet.model.mixture import Mixture
 
 
 class Terms(NamedTuple):
@@ -47,8 +49,12 @@ class RunningMean:
 def kl(net: nn.Module, likelihood: Likelihood | None = None) -> Tensor:
     """KL of the whole posterior from the prior: every layer, and the dispersion if a likelihood is given.
 
-    Closed form where there is one, else quadrature.
+    Closed form where there is one, else quadrature. For a mixture the mean over its members, which lies at most log K
+    above the divergence of the mixture itself.
     """
+    if isinstance(net, Mixture):
+        parts = [w * kl(member, likelihood) for w, member in zip(net.weights, net.members, strict=True)]
+        return torch.stack(parts).sum()
     scope = Scope(mean, None)
     terms = [layer.divergence(scope, sampled=False) for layer in drawable_layers(net).values()]
     if likelihood is not None:
@@ -78,12 +84,17 @@ def elbo(
     of the signal of the score. layers: what `drawable_layers(net)` gives, where a loop has it already.
     place: where these rows stand in a batch that several processes share (`distributed.py`).
     seed: pass a generator in a loop; a number gives the same noise every time.
+    A mixture gives the mean over its members, weighted: its own bound is larger, by at most log K.
 
     With the `score` draw the term `score` must be added to what is maximised: it has value zero, and the
     gradient (f_m - c_m) * d log q(gamma_m). The control variate c_m is the mean of f over the other draws
     when there are several, else `baseline`.
     """
     _check(x, n, draw, samples, kl)
+    if isinstance(net, Mixture):
+        generator = keyed_generator(seed, device=x.device) if isinstance(seed, int) else seed
+        one = partial(elbo, n=n, seed=generator, draw=draw, samples=samples, kl=kl, kl_weight=kl_weight, place=place)
+        return _over_members(net, [one(member, likelihood, x, y, baseline=baseline) for member in net.members])
     found = drawable_layers(net) if layers is None else layers
     parts = list(found.values())
     sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(part.closed_form for part in parts))
@@ -106,6 +117,12 @@ def elbo(
         surrogate = (_centred(signals, baseline) * torch.stack(log_qs)).mean()
         score = surrogate - surrogate.detach()
     return Terms(log_likelihood, divergence, score)
+
+
+def _over_members(net: Mixture, each: list[Terms]) -> Terms:
+    """sum_k w_k of each term."""
+    weights = net.weights
+    return Terms(*((torch.stack(list(terms)) * weights).sum() for terms in zip(*each, strict=True)))
 
 
 def _check(x: Tensor, n: int, draw: Draw, samples: int, kl: str) -> None:

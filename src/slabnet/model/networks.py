@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import skip_init
 
 from slabnet.config.activations import ACTIVATIONS
-from slabnet.config.methods import METHODS, Method
+from slabnet.config.methods import METHODS
 from slabnet.config.settings import Prior, Start
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
@@ -20,8 +20,12 @@ from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.model.likelihoods import Likelihood, likelihood_from
+from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
+from slabnet.model.network import Network
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import layer_prior
+
+__all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "declared", "mlp"]
 
 _PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
@@ -35,35 +39,6 @@ WRAPPERS: dict[str, Any] = {
     "normal-jeffreys": NormalJeffreys,
 }
 POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
-
-
-class Network(nn.Module):
-    """A chain of layers with its likelihood, and the specification that can build it again.
-
-    Called plainly it gives its outputs (logits or means) at the posterior mean; inside a `drawing` block
-    it draws.
-    """
-
-    def __init__(self, body: nn.Sequential, likelihood: Likelihood, spec: dict[str, Any]) -> None:
-        super().__init__()
-        self.body, self.likelihood, self.spec = body, likelihood, spec
-
-    @property
-    def method(self) -> Method:
-        return METHODS[self.spec["method"]]
-
-    @property
-    def row_shape(self) -> tuple[int, ...] | None:
-        """The shape of one row of x, None where it is not known."""
-        return tuple(self.spec["input_shape"]) if self.spec["kind"] == "convnet" else (self.spec["sizes"][0],)
-
-    @property
-    def outputs(self) -> int:
-        return int(self.spec["classes"] if self.spec["kind"] == "convnet" else self.spec["sizes"][-1])
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.body(x)
-        return out
 
 
 class _Builder:
@@ -150,11 +125,13 @@ def mlp(
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
     options: Mapping[str, float] | None = None,
+    members: int = 1,
     seed: Seed = 0,
 ) -> Network:
     """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
 
     method: a row of `METHODS`; options: settings of that method, such as {"rate": 0.2} for mc-dropout.
+    members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> net = mlp((4, 8, 3))
     >>> net(torch.zeros(5, 4)).shape
@@ -167,6 +144,10 @@ def mlp(
         refuse("mlp", "sizes", "at least two widths, inputs and outputs", sizes)
     sizes = tuple(check_whole("mlp", "sizes", size, at_least=1) for size in sizes)
     check_choice("mlp", "activation", activation, ACTIVATIONS)
+    if check_whole("mlp", "members", members, at_least=1) > 1:
+        given: dict[str, Any] = {"activation": activation, "method": method, "prior": prior, "start": start}
+        given |= {"likelihood": likelihood, "options": options}
+        return _several(members, seed, lambda own: mlp(sizes, seed=own, **given))
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
     parts: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in itertools.pairwise(sizes):
@@ -189,11 +170,13 @@ def convnet(
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
     options: Mapping[str, float] | None = None,
+    members: int = 1,
     seed: Seed = 0,
 ) -> Network:
     """Convolutions (each with activation and max-pooling), then fully connected layers.
 
     input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
+    members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> convnet((1, 8, 8), 10, channels=(4,), hidden=())(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
@@ -208,6 +191,10 @@ def convnet(
         refuse("convnet", "kernel_size", "odd, so that maps keep their size", kernel_size)
     widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
     sides = [size // check_whole("convnet", "pool", pool, at_least=1) ** len(widths) for size in shape[1:]]
+    if check_whole("convnet", "members", members, at_least=1) > 1:
+        given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
+        given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
+        return _several(members, seed, lambda own: convnet(shape, classes, likelihood=likelihood, seed=own, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
@@ -225,6 +212,12 @@ def convnet(
     return _finish(parts[:-1], spec, build, likelihood, classes)
 
 
+def _several(members: int, seed: Seed, build: Callable[[int], Network]) -> Mixture:
+    """A mixture of networks that differ in their starts; the first is the one that would stand alone."""
+    number = seed_number(seed, "network")
+    return Mixture([build(member_seed(number, member)) for member in range(members)])
+
+
 def _finish(
     parts: list[nn.Module], spec: dict[str, Any], build: _Builder, likelihood: Likelihood | str, outputs: int
 ) -> Network:
@@ -240,6 +233,8 @@ def _finish(
 def build_network(spec: dict[str, Any]) -> Network:
     """Build a network from its specification, as a model file holds it; the parameters are fresh."""
     options = dict(spec)
+    if options.get("kind") == "mixture":
+        return Mixture([build_network(member) for member in _members_of(spec)])
     kind = check_choice("network", "kind", options.pop("kind", None), ("mlp", "convnet"))
     for name in ("start", "seed"):
         if name in options:
@@ -249,8 +244,21 @@ def build_network(spec: dict[str, Any]) -> Network:
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
 
 
+def _members_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The specifications of the members of a mixture."""
+    members = spec.get("members")
+    if not isinstance(members, list) or not 1 <= len(members) <= MOST_MEMBERS:
+        refuse("network", "members", f"a list of 1 to {MOST_MEMBERS} specifications", type(members).__name__)
+    if any(not isinstance(member, dict) or member.get("kind") == "mixture" for member in members):
+        refuse("network", "members", "specifications of single networks", "something else among them")
+    return members
+
+
 def declared(spec: dict[str, Any]) -> tuple[int, int]:
     """(layers, weights) that `build_network(spec)` would make at least, found without making any."""
+    if spec.get("kind") == "mixture":
+        counts = [declared(member) for member in _members_of(spec)]
+        return sum(layers for layers, _ in counts), sum(weights for _, weights in counts)
     if spec.get("kind") == "convnet":
         channels, *sides = (check_whole("convnet", "input_shape", size, at_least=1) for size in spec["input_shape"])
         kernel, pool = (check_whole("convnet", name, spec[name], at_least=1) for name in ("kernel_size", "pool"))

@@ -7,7 +7,7 @@ from the parts, and the functions here return None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,8 @@ from slabnet.model.baselines import InputNoise
 from slabnet.model.drawing import Mask, drawable_layers
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.layers.conv import ConvNd
-from slabnet.model.networks import Network
+from slabnet.model.mixture import Mixture
+from slabnet.model.network import Network
 
 POOLING = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.Flatten,
@@ -72,7 +73,12 @@ def chain_of(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
 
 
 def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
-    """One pass forward (what is reached) and one back (what still matters); None where `net` is no chain."""
+    """One pass forward (what is reached) and one back (what still matters); None where `net` is no chain.
+
+    The paths of a mixture are those of its members; it is broken where one of them is.
+    """
+    if isinstance(net, Mixture):
+        return _joined(net, [find_paths(*pair) for pair in zip(net.members, net.split(masks), strict=True)])
     chain = chain_of(net)
     if chain is None:
         return None
@@ -99,12 +105,30 @@ def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
     return Paths({n: active[n] for n in order}, sources, {n: wanted[n] for n in order}, reach, broken)
 
 
+def _joined(net: Mixture, each: Sequence[Paths | None]) -> Paths | None:
+    """The paths of all members, under the names their layers have in the mixture."""
+    known = [paths for paths in each if paths is not None]
+    if len(known) < len(each):
+        return None
+    ends = net.join({"": paths.broken} for paths in known)
+    return Paths(
+        active=net.join(paths.active for paths in known),
+        sources=net.join(paths.sources for paths in known),
+        wanted=net.join(paths.wanted for paths in known),
+        reach=torch.stack([paths.reach for paths in known]).any(0),
+        broken=next((f"{start}{broken}" for start, broken in ends.items() if broken is not None), None),
+    )
+
+
 def cheapest_path(net: nn.Module, masks: Mapping[str, Mask], output: int | None = None) -> dict[str, Tensor] | None:
     """The weights to add for the most probable path to `output` (None: to whichever is cheapest).
 
     A weight outside the masks costs log((1 - alpha)/alpha) = -omega, what its inclusion takes from log q(gamma);
-    one inside costs nothing. Shortest path over the layers, one pass.
+    one inside costs nothing. Shortest path over the layers, one pass. Of a mixture, one in each member.
     """
+    if isinstance(net, Mixture):
+        each = [cheapest_path(*pair, output) for pair in zip(net.members, net.split(masks), strict=True)]
+        return None if any(added is None for added in each) else net.join(added or {} for added in each)
     chain = chain_of(net)
     if chain is None:
         return None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
+from slabnet.model.mixture import refuse_mixture
 from slabnet.model.wrapped import Wrapped, Wraps, network_in
 from slabnet.selection.rules import slab_layers
 
@@ -43,6 +44,7 @@ def coefficients(net: nn.Module | Wraps, names: Sequence[str] | None = None) -> 
     """
     if isinstance(net, Wraps):
         return _in_units(net.wrapped(), names)
+    refuse_mixture("coefficients", network_in("coefficients", net))
     layers = slab_layers(network_in("coefficients", net))
     if len(layers) != 1:
         refuse("coefficients", "net", "a model of one layer", f"one of {len(layers)} layers")

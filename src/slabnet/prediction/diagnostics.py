@@ -14,6 +14,7 @@ from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
+from slabnet.model.mixture import refuse_mixture
 from slabnet.selection.rules import slab_layers
 from slabnet.training.batches import Prepare
 
@@ -32,6 +33,7 @@ def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: See
 
     Needs the likelihood of all of `data` at every draw, so it is for data sets and networks where that is cheap.
     """
+    refuse_mixture("pareto_k", net)
     check_whole("pareto_k", "draws", draws, at_least=100)
     device, dtype = device_of(net)
     likelihood, number = likelihood_of(net), seed_number(seed, "pareto_k")

@@ -12,7 +12,8 @@ from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Draw, Mask, drawing
-from slabnet.model.draws import exact
+from slabnet.model.draws import exact, fixed
+from slabnet.model.mixture import Mixture
 from slabnet.model.paths import find_paths
 from slabnet.selection.rules import slab_layers
 from slabnet.training.batches import Prepare
@@ -41,6 +42,23 @@ def input_reach(net: nn.Module, draws: int = 100, *, draw: Draw = exact, seed: S
         total = reached if total is None else total + reached
     assert total is not None
     return total / draws
+
+
+def member_reach(net: nn.Module, draws: int = 100, *, draw: Draw = exact, seed: Seed = 0) -> Tensor:
+    """(members, inputs): `input_reach` of each member of a mixture; one row for any other network.
+
+    Hidden units of two members are not the same unit, but inputs are: the spread over the members, beside
+    `input_reach` of the whole, says how far the answer depends on where training started.
+
+    >>> from slabnet.model.networks import mlp
+    >>> member_reach(mlp((3, 2), members=2), draws=20).shape
+    torch.Size([2, 3])
+    """
+    if not isinstance(net, Mixture):
+        return input_reach(net, draws, draw=draw, seed=seed)[None]
+    draws_of = [draw] * len(net.members) if draw.decided is None else [fixed(m, exact) for m in net.split(draw.decided)]
+    each = [input_reach(member, draws, draw=own, seed=seed) for member, own in zip(net.members, draws_of, strict=True)]
+    return torch.stack(each)
 
 
 @torch.no_grad()

@@ -71,16 +71,21 @@ def negative_log_likelihood(prediction: Prediction, y: Tensor) -> float:
 
     For numbers the density is the mixture over the draws, so ask `predict` to keep them.
     """
+    return float(-row_log_densities(prediction, y).mean())
+
+
+def row_log_densities(prediction: Prediction, y: Tensor) -> Tensor:
+    """log of the averaged probability of what happened, for each row; all responses of a row together."""
     _check(prediction, y, "negative_log_likelihood", tuple(Answer))
     tiny = torch.finfo(torch.float64).tiny
     if prediction.answer is Answer.CLASSES:
         chosen = prediction.mean.gather(1, y.reshape(-1, 1).long()).double()
-        return float(-chosen.clamp_min(tiny).log().mean())
+        return chosen.clamp_min(tiny).log()[:, 0]
     if prediction.answer is Answer.YES_OR_NO:
         p, yes = prediction.mean.double(), y.reshape(prediction.mean.shape).bool()
-        return float(-torch.where(yes, p, 1 - p).clamp_min(tiny).log().sum(-1).mean())
+        return torch.where(yes, p, 1 - p).clamp_min(tiny).log().sum(-1)
     mixture = _mixture(prediction, "negative_log_likelihood")
-    return float(-mixture.log_density(y.reshape(prediction.mean.shape).double()).mean())
+    return mixture.log_density(y.reshape(prediction.mean.shape).double())
 
 
 def brier(prediction: Prediction, y: Tensor) -> float:

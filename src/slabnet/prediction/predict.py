@@ -15,7 +15,7 @@ from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.core.records import Answer, Prediction
 from slabnet.core.threads import threads_for, work_of
 from slabnet.model.attach import likelihood_of, uncompiled
-from slabnet.model.drawing import Draw, Scope, drawable_layers, drawing, members_of
+from slabnet.model.drawing import Draw, Scope, count_draws, drawable_layers, drawing
 from slabnet.model.draws import exact
 from slabnet.model.likelihoods import Likelihood, Mixture
 from slabnet.prediction.extrapolation import TrainingSupport
@@ -40,7 +40,8 @@ def predict(
     """Predict by model averaging over `draws` joint draws of the network (Algorithm 2).
 
     draw: `exact` draws structure and weights; `median_drawn` the weights of the median model; `median` and
-        `mean` are single networks, for which `draws` does not matter; `fixed(masks, ...)` a chosen model.
+        `mean` are single networks, for which `draws` does not matter (of a mixture one for each member);
+        `fixed(masks, ...)` a chosen model.
     intervals: levels of credible (and, where numbers are predicted, predictive) intervals to compute.
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
@@ -111,8 +112,7 @@ class _Average:
         self.net, self.likelihood, self.draw, self.seed = net, likelihood, draw, seed
         self.chunk, self.device = chunk, device
         self.layers = drawable_layers(net)
-        members = members_of(net)
-        self.draws = min(draws, members or draws) if draw.random and self.layers else 1
+        self.draws = count_draws(net, draw, draws)
         self.used: dict[str, Tensor] = {}
 
     def run(self, x: Tensor, levels: tuple[float, ...], keep_draws: bool) -> Prediction:

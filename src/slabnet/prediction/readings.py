@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from slabnet.core.devices import device_of
 from slabnet.core.noise import keyed_generator
-from slabnet.model.drawing import Draw, drawing, members_of
+from slabnet.model.drawing import Draw, count_draws, drawing
 
 CHUNK = 1000
 SCRIPT_DRAWS, SCRIPT_SHARE = 20_000, 10  # their test loop draws anew for every five images; the count is divided by ten
@@ -66,8 +66,7 @@ def authors_reading(
     """
     device, dtype = device_of(net)
     outputs = sureness = torch.zeros(())
-    members = members_of(net)
-    draws = min(draws, members or draws) if draw.random else 1
+    draws = count_draws(net, draw, draws)
     for r in range(draws):
         with drawing(net, draw, keyed_generator(seed, "draw", r, device=device), r):
             logits = torch.cat([net(rows.to(device, dtype)) for rows in torch.split(x, CHUNK)]).double().cpu()

@@ -23,6 +23,7 @@ from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Mask, drawing, mean
 from slabnet.model.draws import exact, fixed
 from slabnet.model.likelihoods import Likelihood
+from slabnet.model.mixture import refuse_mixture
 from slabnet.selection.rules import InfeasibleModel, describe, median_model, slab_layers
 from slabnet.training.batches import Prepare
 from slabnet.training.fit import fit
@@ -78,6 +79,7 @@ def criterion_model(
     of the network's outputs at `data` that gives one number. refit: settings to post-train each model with
     before it is judged (slow). Models in which no input reaches an output are passed over.
     """
+    refuse_mixture("criterion_model", net)
     check_choice("criterion_model", "criterion", criterion, CRITERIA)
     for name, value in (("models", models), ("draws", draws), ("rows", rows)):
         check_whole("criterion_model", name, value, at_least=2 if name == "draws" else 1)

@@ -202,6 +202,8 @@ class Keeper:
 
 def forget(folder: Path) -> None:
     """Take away the checkpoints of a run whose model is written; unfinished ones that were set aside stay."""
+    for member in folder.glob("member-*"):
+        forget(member)
     for path in [*found(folder), folder / BEST]:
         path.unlink(missing_ok=True)
     with suppress(OSError):  # there is something else in it

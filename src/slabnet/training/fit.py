@@ -6,8 +6,9 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,13 +16,16 @@ from torch import nn
 from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.noise import Seed
-from slabnet.core.records import History, Selection
+from slabnet.core.records import History
 from slabnet.core.threads import threads_for
 from slabnet.kernels.native import chosen, passes
+from slabnet.model.attach import resolve_likelihood
 from slabnet.model.likelihoods import Likelihood
+from slabnet.model.mixture import Mixture
 from slabnet.training.batches import Data
 from slabnet.training.checkpoints import Checkpoints, Keeper
 from slabnet.training.loop import Loop, OnEpoch
+from slabnet.training.members import Fixed, fit_members
 from slabnet.training.progress import Show, Watch
 from slabnet.training.setup import set_up
 from slabnet.training.state import start
@@ -37,7 +41,7 @@ def fit(
     n: int | None = None,
     likelihood: Likelihood | str | None = None,
     validation: tuple[Any, Any] | None = None,
-    fixed: Selection | Literal["alpha"] | None = None,
+    fixed: Fixed = None,
     seed: Seed | None = None,
     progress: Show = "auto",
     on_epoch: OnEpoch | None = None,
@@ -49,6 +53,7 @@ def fit(
     train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
     likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
     validation: (x, y) kept aside for early stopping (see `TrainConfig.patience`).
+    A `Mixture` trains its members one after the other, each as a run of its own with a seed of its own.
     fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
         probability and goes on drawing gamma; only means and spreads move.
     seed: overrides `config.seed`; a number or a generator.
@@ -73,29 +78,52 @@ def fit(
     check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
     if resume and checkpoint is None:
         refuse("fit", "resume", "used with a checkpoint folder", resume)
-    setup = set_up(net, train, config, n, likelihood, validation, fixed, seed)
-    state, group = start(setup), setup.group
-    label = "post-train" if setup.post else "fit"
-    watch = Watch(progress if group.leads else "off", setup.epochs, setup.data.n, label)
-    with (
-        watch,
-        _own_dropout(setup.drops, setup.seed),
-        _few_objects(),
-        threads_for(setup.work),
-        passes("compiled" if config.compile else chosen()),
-    ):
-        if checkpoint is None:
-            return Loop(state, watch, on_epoch).run()
-        settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
-        keeper = Keeper(settings, setup.describe(), TrainConfig().model_dump(mode="json"))
-        if group.leads:
-            keeper.clean()
-        if not resume and group.leads:
-            keeper.start_afresh()
-        elif resume and (earlier := group.share(keeper.latest() if group.leads else None)) is not None:
-            state.restore(*earlier)
-        with keeper.listening():
-            return Loop(state, watch, on_epoch, keeper).run()
+    settings = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
+    task = _Task(train, config, n, likelihood, validation, progress, on_epoch, resume)
+    if isinstance(net, Mixture):
+        whole = resolve_likelihood(net, likelihood)
+        one = replace(task, likelihood=None)
+        return fit_members(net, one.run, whole, fixed, config.seed if seed is None else seed, settings)
+    return task.run(net, fixed, config.seed if seed is None else seed, settings, None)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is the same for every member of a mixture."""
+
+    train: Data
+    config: TrainConfig
+    n: int | None
+    likelihood: Likelihood | str | None
+    validation: tuple[Any, Any] | None
+    progress: Show
+    on_epoch: OnEpoch | None
+    resume: bool
+
+    def run(self, net: nn.Module, fixed: Fixed, seed: Seed, kept: Checkpoints | None, label: str | None) -> History:
+        """One run of Algorithm 1, kept in the folder of `kept`."""
+        setup = set_up(net, self.train, self.config, self.n, self.likelihood, self.validation, fixed, seed)
+        state, group = start(setup), setup.group
+        name = label or ("post-train" if setup.post else "fit")
+        watch = Watch(self.progress if group.leads else "off", setup.epochs, setup.data.n, name)
+        with (
+            watch,
+            _own_dropout(setup.drops, setup.seed),
+            _few_objects(),
+            threads_for(setup.work),
+            passes("compiled" if self.config.compile else chosen()),
+        ):
+            if kept is None:
+                return Loop(state, watch, self.on_epoch).run()
+            keeper = Keeper(kept, setup.describe(), TrainConfig().model_dump(mode="json"))
+            if group.leads:
+                keeper.clean()
+            if not self.resume and group.leads:
+                keeper.start_afresh()
+            elif self.resume and (earlier := group.share(keeper.latest() if group.leads else None)) is not None:
+                state.restore(*earlier)
+            with keeper.listening():
+                return Loop(state, watch, self.on_epoch, keeper).run()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import check_whole
-from slabnet.model.drawing import Drawable, Scope, scope_of
+from slabnet.model.drawing import Draw, Drawable, Scope, scope_of
 
 
 class Ensemble(Drawable):
@@ -35,6 +35,9 @@ class Ensemble(Drawable):
         used = torch.zeros((len(self.layers), *weight.shape), dtype=torch.bool, device=weight.device)
         used[self._member(scope)] = True
         return used
+
+    def draws_of(self, draw: Draw, draws: int) -> int:
+        return min(draws, len(self.layers)) if draw.random else 1
 
     def _member(self, scope: Scope) -> int:
         return scope.index % len(self.layers)

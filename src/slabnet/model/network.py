@@ -1,0 +1,53 @@
+"""`Network`: a chain of layers with its likelihood, and the specification that can build it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from slabnet.config.methods import METHODS, Method
+from slabnet.model.likelihoods import Likelihood
+
+
+class Network(nn.Module):
+    """A chain of layers with its likelihood, and the specification that can build it again.
+
+    Called plainly it gives its outputs (logits or means) at the posterior mean; inside a `drawing` block
+    it draws.
+    """
+
+    def __init__(self, body: nn.Sequential, likelihood: Likelihood, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.body, self.likelihood, self.spec = body, likelihood, spec
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.spec["method"]]
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """The shape of one row of x, None where it is not known."""
+        return tuple(self.spec["input_shape"]) if self.spec["kind"] == "convnet" else (self.spec["sizes"][0],)
+
+    @property
+    def outputs(self) -> int:
+        return int(self.spec["classes"] if self.spec["kind"] == "convnet" else self.spec["sizes"][-1])
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the fully connected hidden layers."""
+        return tuple(self.spec["hidden"] if self.spec["kind"] == "convnet" else self.spec["sizes"][1:-1])
+
+    @property
+    def activation(self) -> str:
+        return str(self.spec["activation"])
+
+    def take_likelihood(self, likelihood: Likelihood) -> None:
+        """Have this likelihood from now on."""
+        self.likelihood = likelihood
+        self.spec["likelihood"] = likelihood.spec()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x)
+        return out

@@ -1,0 +1,33 @@
+"""The log density of each observation under a prediction: the log of the density averaged over the draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slabnet.core.devices import device_of
+from slabnet.core.errors import refuse
+from slabnet.core.noise import Seed
+from slabnet.core.records import Prediction
+from slabnet.model.attach import likelihood_of
+from slabnet.prediction.metrics import row_log_densities
+from slabnet.prediction.predict import predict
+from slabnet.training.batches import Prepare
+
+
+@torch.no_grad()
+def log_densities(net: nn.Module, data: tuple[Any, Any], draws: int = 100, *, seed: Seed = 0) -> Tensor:
+    """log of the averaged p(y_i | x_i), for each row of data = (x, y); all responses of a row together.
+
+    >>> from slabnet.model.networks import mlp
+    >>> log_densities(mlp((4, 3)), (torch.zeros(2, 4), [0, 1]), draws=5).shape
+    torch.Size([2])
+    """
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        refuse("log_densities", "data", "a pair (x, y)", type(data).__name__)
+    device, dtype = device_of(net)
+    x, y = Prepare(net, likelihood_of(net), dtype, device, "log_densities")(*data)
+    found: Prediction = predict(net, x, draws, seed=seed, keep_draws=True)
+    return row_log_densities(found, y.cpu())
