@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from slabnet.model.networks import convnet, mlp
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
+    from slabnet.prediction.comparison import Compared, Comparison, compare
     from slabnet.prediction.density import log_densities
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
+    from slabnet.prediction.evidence import Evidence, log_evidence
     from slabnet.prediction.extrapolation import TrainingSupport
     from slabnet.prediction.importance import input_effects, input_reach, member_reach, prior_reach
     from slabnet.prediction.inspection import inspect_network
@@ -138,6 +140,8 @@ _WHERE = {
     "prediction.stability": ["Stability", "stability"],
     "prediction.stacking": ["stack", "stacking_weights"],
     "prediction.density": ["log_densities"],
+    "prediction.comparison": ["Compared", "Comparison", "compare"],
+    "prediction.evidence": ["Evidence", "log_evidence"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

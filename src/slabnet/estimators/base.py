@@ -31,6 +31,7 @@ from slabnet.model.drawing import Draw
 from slabnet.model.draws import exact, fixed
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
+from slabnet.prediction.density import ScoresRows
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.predict import predict
 from slabnet.selection.rules import (
@@ -50,7 +51,7 @@ EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.

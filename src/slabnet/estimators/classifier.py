@@ -101,6 +101,13 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
             return low, high
         return np.hstack([1 - high, low]), np.hstack([1 - low, high])
 
+    def log_densities(self, X: Any, y: Any) -> Array:
+        """The log of the averaged probability of each row's label."""
+        check_is_fitted(self)
+        table, places = self._read(X, y, reset=False)
+        shares = self.predict_proba(X)[np.arange(len(table)), places]
+        return np.asarray(np.log(np.maximum(shares, np.finfo(float).tiny)))
+
     def predict_uncertainty(self, X: Any) -> tuple[Array, Array, Array]:
         """Entropy of the averaged probabilities, and its two parts: of the response, and of the network."""
         found: Prediction = self._predict(X)

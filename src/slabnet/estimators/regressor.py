@@ -17,7 +17,7 @@ from slabnet.estimators.checks import dense, look_at, look_at_numbers
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
-from slabnet.prediction.metrics import negative_log_likelihood
+from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
 
 
@@ -104,9 +104,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
 
     def log_density(self, X: Any, y: Any) -> float:
         """Mean log density of observations under the predictive mixture, in the units of y."""
+        return float(self.log_densities(X, y).mean())
+
+    def log_densities(self, X: Any, y: Any) -> Array:
+        """The same for each row."""
         found: Prediction = self._predict(X, keep_draws=True)
         target = self.scaling_y_.apply(np.asarray(y, dtype=np.float64).reshape(len(found.mean), -1))
-        return -negative_log_likelihood(found, torch.as_tensor(target)) - float(np.log(self.scaling_y_.scale).sum())
+        rows = row_log_densities(found, torch.as_tensor(target)) - float(np.log(self.scaling_y_.scale).sum())
+        return np.asarray(rows.double().numpy())
 
     @property
     def noise_std_(self) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slabnet.core.devices import device_of
@@ -15,6 +17,14 @@ from slabnet.model.attach import likelihood_of
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict
 from slabnet.training.batches import Prepare
+
+
+class ScoresRows:
+    """Base of what gives the log density of rows in the units of a table, as fitted estimators do."""
+
+    def log_densities(self, X: Any, y: Any) -> NDArray[np.float64]:
+        """log of the averaged density of each row of `y` given `X`."""
+        raise NotImplementedError(f"{type(self).__name__} must give log densities")
 
 
 @torch.no_grad()

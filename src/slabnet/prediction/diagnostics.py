@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from slabnet.model.draws import exact
 from slabnet.model.mixture import refuse_mixture
 from slabnet.selection.rules import slab_layers
 from slabnet.training.batches import Prepare
+
+FEWEST = 5  # ratios that a shape can be fitted to
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,15 @@ def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: See
 def tail_shape(log_ratios: Tensor) -> float:
     """k-hat: the shape of a generalised Pareto fitted to the largest ratios (Vehtari et al. 2024).
 
-    The tail is the largest min(S/5, 3 sqrt(S)) ratios.
+    The tail is the largest min(S/5, 3 sqrt(S)) ratios. Draws of a structure without weights have one ratio: those
+    that are equal to the smallest one outside the tail are not in it. NaN where fewer than FEWEST are left.
     """
     log_ratios = log_ratios.double() - log_ratios.max()
     count = int(min(0.2 * len(log_ratios), 3 * len(log_ratios) ** 0.5))
     ordered = log_ratios.sort().values.exp()
     tail, cut = ordered[-count:], ordered[-count - 1]
-    return pareto_shape(tail - cut)
+    excess = (tail - cut)[tail > cut]
+    return pareto_shape(excess) if len(excess) >= FEWEST else math.nan
 
 
 def pareto_shape(excess: Tensor) -> float:
