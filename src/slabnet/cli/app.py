@@ -102,6 +102,7 @@ def fit(
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
+    members: Annotated[int | None, typer.Option(min=1, max=100, help="Posteriors to fit and average; 1.")] = None,
     recipe: Annotated[str, typer.Option(help=f"Settings by name: {', '.join(Recipe.names())}.")] = "default",
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
@@ -117,7 +118,8 @@ def fit(
         settings = Recipe()  # what is left open follows the rule for tables
     else:
         settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
-    chosen, steps = _given(method=method, hidden=parse_widths("fit", hidden)), _given(epochs=epochs, seed=seed)
+    chosen = _given(method=method, hidden=parse_widths("fit", hidden), members=members)
+    steps = _given(epochs=epochs, seed=seed)
     network = NetworkConfig(**settings.network.model_dump(exclude_unset=True) | chosen)
     train = TrainConfig(**settings.train.model_dump(exclude_unset=True) | steps)
     settings = settings.model_copy(update={"network": network, "train": train})
@@ -165,7 +167,7 @@ def _stoppable(out: Path) -> Iterator[None]:
             yield
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         number = int(getattr(stopped, "number", signal.SIGINT))
-        kept = any(checkpoints_of(out).glob("checkpoint-*.slab"))
+        kept = any(checkpoints_of(out).rglob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if kept else "there is nothing to resume"
         said = str(stopped) or f"stopped by {signal.Signals(number).name}"
         raise Stopped(f"slabnet: {said}; {then}" if _speaks() else "", number) from None

@@ -33,9 +33,10 @@ from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import constant_columns
 from slabnet.estimators.warnings import far_values
+from slabnet.model.mixture import members_in
 from slabnet.store import read_header
 from slabnet.training.checkpoints import Checkpoints, forget
-from slabnet.training.checkpoints import found as checkpoints_in
+from slabnet.training.checkpoints import kept_in as checkpoints_in
 
 LEVEL = DOUBT = 0.95
 SHOWN = 10  # inputs a summary names
@@ -143,12 +144,14 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
 def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
     """Which inputs matter and how surely, and how sparse the model is."""
     shares, effects, chosen = model.feature_importances_, model.feature_effects_, set(model.selected_features_.tolist())
+    spread = model.feature_importances_spread_
     order = sorted(range(len(names)), key=lambda i: (-shares[i], -effects[i], i))
     selects = model.network_.method.selects
     return {
         "method": model.network_.method.name,
         "selects": selects,
-        "hidden": list(model.network_.spec["sizes"][1:-1]),
+        "hidden": list(model.network_.hidden),
+        "members": len(members_in(model.network_)) or 1,
         "epochs": model.n_iter_,
         "weights": model.n_weights_,
         "density": model.density_,
@@ -156,7 +159,8 @@ def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
         "share_before_data": model.feature_importances_prior_ if selects else None,
         "alpha_moving": model.history_[-1].alpha_moving,
         "importances": [
-            {"input": names[i], "share": float(shares[i]), "effect": float(effects[i]), "selected": i in chosen}
+            {"input": names[i], "share": float(shares[i]), "spread": float(spread[i]), "effect": float(effects[i])}
+            | {"selected": i in chosen}
             for i in order
         ],
     }
@@ -164,7 +168,8 @@ def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
 
 def summary(numbers: dict[str, Any], target: str) -> list[str]:
     """The same for a person."""
-    lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {numbers['method']}."]
+    several = f"{numbers['members']} members of " if numbers["members"] > 1 else ""
+    lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {several}{numbers['method']}."]
     test = numbers.get("test")
     if test is None:
         lines.append("No rows were kept aside (--test-size), so how good it is on new rows is not known.")
@@ -276,6 +281,7 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
         "hidden": network.hidden if "hidden" in network.model_fields_set else None,
         "method": network.method,
         "activation": network.activation,
+        "members": network.members,
         "prior": prior,
         "start": recipe.start if recipe.start.model_fields_set else None,
         "config": recipe.train,

@@ -25,7 +25,7 @@ from slabnet.selection.rules import threshold_model
 from slabnet.store import load as load_model
 from slabnet.store import load_selection, read_header, read_selection, save
 from slabnet.training.checkpoints import Checkpoints, forget
-from slabnet.training.checkpoints import found as checkpoints_in
+from slabnet.training.checkpoints import kept_in as checkpoints_in
 from slabnet.training.fit import fit
 
 DRAWS = 10
@@ -63,7 +63,8 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     method, seed = recipe.network.method, recipe.train.seed
     sizes = (split.inputs, *recipe.network.hidden, split.classes)
     activation = recipe.network.activation
-    net = mlp(sizes, activation=activation, method=method, prior=recipe.prior, start=recipe.start, seed=seed)
+    network: dict[str, Any] = {"activation": activation, "method": method, "members": recipe.network.members}
+    net = mlp(sizes, prior=recipe.prior, start=recipe.start, seed=seed, **network)
     kept = checkpoints_of(out)
     keeping = Checkpoints(kept, every_minutes)
     history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)

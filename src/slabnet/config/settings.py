@@ -13,7 +13,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS, ScaleMixture
@@ -225,11 +232,18 @@ class TrainConfig(Settings):
 
 
 class NetworkConfig(Settings):
-    """What is trained: hidden widths, activation, and the method by its name in the registry."""
+    """What is trained: hidden widths, activation, the method by its name in the registry, and how many members."""
 
     hidden: tuple[int, ...] = (400, 600)
     activation: str = "relu"
     method: str = "lbbnn"
+    members: int = Field(default=1, ge=1, le=100)
+
+    @model_serializer(mode="wrap")
+    def _without_one_member(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """One network is written as it was before there could be several."""
+        written: dict[str, Any] = usual(self)
+        return {name: value for name, value in written.items() if name != "members" or value > 1}
 
     @field_validator("hidden")
     @classmethod

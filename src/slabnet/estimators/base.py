@@ -21,6 +21,7 @@ from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
 from slabnet.estimators.checks import dense, look_at
+from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
@@ -32,26 +33,24 @@ from slabnet.model.draws import exact, fixed
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.density import ScoresRows
-from slabnet.prediction.importance import input_effects, input_reach, prior_reach
+from slabnet.prediction.importance import input_effects
 from slabnet.prediction.predict import predict
 from slabnet.selection.rules import (
     budget_model,
     describe,
     median_model,
     most_probable_model,
-    slab_layers,
-    threshold_model,
 )
 from slabnet.training.batches import Rows
 from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
 from slabnet.training.progress import Show
 
-EFFECT_ROWS, EFFECT_DRAWS, REACH_DRAWS = 200, 20, 100
+EFFECT_ROWS, EFFECT_DRAWS = 200, 20
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.
@@ -73,6 +72,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, B
         prior: Prior | None = None,
         start: Start | None = None,
         options: dict[str, float] | None = None,
+        members: int = 1,
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
@@ -91,6 +91,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, B
         self.prior = prior
         self.start = start
         self.options = options
+        self.members = members
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -196,6 +197,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, B
             start=self.start,
             likelihood=likelihood,
             options=self.options,
+            members=check_whole(type(self).__name__, "members", self.members, at_least=1),
             seed=self._seed,
         )
         warn_of_table(table, getattr(self, "feature_names_in_", None))
@@ -293,71 +295,6 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, SelectorMixin, B
         """This network, or the model chosen from it, which then predicts without what is not in it."""
         self.network_, self.selection_ = net, selection
         self.compact_ = None if selection is None else compact(net, selection, "distribution")
-
-    # What is known after a fit.
-
-    @property
-    def chosen_(self) -> Selection:
-        """The model that was chosen, or else the median model, feasible or not."""
-        self._check_selects("chosen_")
-        return threshold_model(self.network_, rule="median") if self.selection_ is None else self.selection_
-
-    @property
-    def inclusion_probabilities_(self) -> list[Array]:
-        """For each layer (outputs, inputs): the probability that the weight is in the model; 0 or 1 once chosen."""
-        self._check_selects("inclusion_probabilities_")
-        if self.selection_ is not None:
-            return [mask[0].double().numpy() for mask in self.selection_.masks.values()]
-        return [layer.alpha.detach().double().numpy().copy() for layer in slab_layers(self.network_).values()]
-
-    @property
-    def density_(self) -> float:
-        """The share of the weights that are active in the median model, or in the chosen one."""
-        check_is_fitted(self)
-        return self.chosen_.density if self.network_.method.selects else 1.0
-
-    @property
-    def n_weights_(self) -> int:
-        """The number of active weights (on a path from an input to an output) of the chosen, or the median, model."""
-        check_is_fitted(self)
-        if self.network_.method.selects:
-            return self.chosen_.weights
-        return sum(p.numel() for name, p in self.network_.named_parameters() if p.ndim > 1 and not name.endswith("rho"))
-
-    @property
-    def selected_features_(self) -> Any:
-        """Positions of the inputs from which a path leads to an output in the median model, or in the chosen one."""
-        return np.flatnonzero(self._get_support_mask())
-
-    @property
-    def feature_importances_(self) -> Array:
-        """For each input the share of drawn models in which it reaches an output; `feature_effects_` says how far.
-
-        `feature_importances_prior_` is what an input would have before any data.
-        """
-        check_is_fitted(self)
-        if not self.network_.method.selects:
-            return np.ones(self.n_features_in_)
-        return np.asarray(input_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy())
-
-    @property
-    def feature_importances_prior_(self) -> float:
-        """The share of models drawn from the prior in which an input reaches an output, averaged over inputs."""
-        self._check_selects("feature_importances_prior_")
-        return prior_reach(self.network_, REACH_DRAWS, seed=self._seed)
-
-    def _get_support_mask(self) -> Any:
-        check_is_fitted(self)
-        if not self.network_.method.selects:
-            return np.ones(self.n_features_in_, dtype=bool)
-        inputs = self.chosen_.inputs
-        assert inputs is not None  # our own networks are chains
-        return inputs.numpy()
-
-    def _check_selects(self, name: str) -> None:
-        check_is_fitted(self)
-        if not self.network_.method.selects:
-            raise AttributeError(f"{name} is known for methods that select, not for {self.method!r}")
 
     # Predicting.
 

@@ -15,6 +15,7 @@ from slabnet.estimators.classifier import SlabClassifier
 from slabnet.estimators.regressor import SlabRegressor
 from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.tempering import Trial
+from slabnet.model.mixture import members_in
 from slabnet.model.networks import Network
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.store import load, load_selection, read_header, save
@@ -86,17 +87,18 @@ def load_estimator(path: str | Path) -> SlabEstimator:
 
 
 def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEstimator:
-    hidden = tuple(net.spec["sizes"][1:-1])
+    hidden = net.hidden
     for name, most in (("draws", MOST_DRAWS), ("seed", 2**63), ("samples_seen", 2**63)):
         if type(kept[name]) is not int or not 0 <= kept[name] <= most:
             raise ValueError(f"{name} {one_line(kept[name])}")
-    options = {"method": net.method.name, "activation": net.spec["activation"], "draws": kept["draws"]}
+    options = {"method": net.method.name, "activation": net.activation, "draws": kept["draws"]}
+    options |= {"members": len(members_in(net)) or 1}
     said = kept.get("params", {})  # files of earlier versions have none
     options |= {name: said[name] for name in PARAMS if name in said and _is_plain(said[name])}
     model = KINDS[kept["kind"]](hidden, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
     model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
-    model.n_features_in_ = int(net.spec["sizes"][0])
+    model.n_features_in_ = int(np.prod(net.row_shape or 0))
     if len(model.scaling_x_.scale) != model.n_features_in_ or len(about["input_names"]) != model.n_features_in_:
         raise ValueError(f"{len(model.scaling_x_.scale)} scales for {model.n_features_in_} inputs")
     if kept["named"]:

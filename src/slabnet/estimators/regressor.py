@@ -17,6 +17,7 @@ from slabnet.estimators.checks import dense, look_at, look_at_numbers
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
+from slabnet.model.mixture import members_in
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
 
@@ -30,11 +31,13 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.estimators.defaults`).
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
         model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
+    members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`).
     epochs, batch_size, lr, omega_lr: None takes the rule; config: a `TrainConfig` for everything else.
     draws: networks that a prediction is averaged over. standardize: False takes X and y as they come.
     verbose: 0 is silent, 1 shows progress.
 
-    Fitted: `network_`, `history_`, `feature_importances_`, `feature_effects_`, `selected_features_`,
+    Fitted: `network_`, `history_`, `feature_importances_`, `feature_importances_spread_`,
+    `feature_effects_`, `selected_features_`,
     `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`,
     `trial_` (what rows kept aside said of the KL's weight and of the noise; None where there was no trial).
 
@@ -74,10 +77,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
         given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
-        deep = len(self.network_.spec["sizes"]) > 2
-        if not deep or weights == (1.0,) or not worth_trying(*x.shape):
+        if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
             return None
-        return try_out(self.network_, x, y, config, weights, self.draws, self._seed)
+        alone = members_in(self.network_)[0] if members_in(self.network_) else self.network_  # decides for all
+        return try_out(alone, x, y, config, weights, self.draws, self._seed)
 
     def _tried_on(self, x: Array, y: Array) -> Trial | None:
         if self.trial_ is None:

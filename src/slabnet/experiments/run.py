@@ -101,6 +101,7 @@ class _Experiment:
         net = mlp(
             sizes,
             activation=network.activation,
+            members=network.members,
             method=plan.method,
             prior=plan.prior,
             start=plan.start,

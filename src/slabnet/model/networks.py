@@ -214,6 +214,8 @@ def convnet(
 
 def _several(members: int, seed: Seed, build: Callable[[int], Network]) -> Mixture:
     """A mixture of networks that differ in their starts; the first is the one that would stand alone."""
+    if members > MOST_MEMBERS:
+        refuse("network", "members", f"at most {MOST_MEMBERS}", members)
     number = seed_number(seed, "network")
     return Mixture([build(member_seed(number, member)) for member in range(members)])
 

@@ -142,7 +142,7 @@ def _sentences(found: dict[str, Any]) -> list[str]:
 def _used(net: nn.Module, draws: int) -> dict[str, Tensor]:
     used: dict[str, Tensor] = {}
     for r in range(draws):
-        with drawing(net, exact, keyed_generator(0, "draw", r)) as scope:
+        with drawing(net, exact, keyed_generator(0, "draw", r), r) as scope:
             for name, layer in slab_layers(net).items():
                 now = scope.used(layer)
                 used[name] = now | used.get(name, torch.zeros_like(now))

@@ -17,6 +17,7 @@ from slabnet.data.tabular import MISSING
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
 from slabnet.model.layers import Linear
+from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 from slabnet.report.subject import Subject
@@ -44,6 +45,8 @@ def why_absent(measured: Measured) -> str | None:
         return "Networks with several yes-or-no outputs are not run in the page."
     if chosen is not None and chosen.feasible is False:
         return f"No input can reach an output in the chosen model: every path ends in {chosen.broken}."
+    if isinstance(net, Mixture):
+        return f"The {len(net.members)} members of a mixture are not run in the page."
     if ACTIVATIONS[net.spec["activation"]].javascript is None:
         return f"The activation {net.spec['activation']} is not written in JavaScript."
     count = sum(int(mask.sum()) for mask in _masks(measured).values())

@@ -17,6 +17,7 @@ from slabnet.core.records import Answer, Prediction, Selection
 from slabnet.model.drawing import Draw, drawable_layers, mean
 from slabnet.model.draws import exact, fixed
 from slabnet.model.layers import SlabLayer
+from slabnet.model.mixture import members_in
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.metrics import accuracy, interval_coverage, rmse
 from slabnet.prediction.predict import predict
@@ -205,12 +206,14 @@ class Measured:
 
     @cached_property
     def pixel_alpha(self) -> NDArray[np.float64] | None:
-        """The largest inclusion probability of a weight that reads each input."""
+        """The largest inclusion probability of a weight that reads each input; the mean of it over members."""
         if not self.selects:
             return None
-        first = next(iter(slab_layers(self.net).values()))
-        alpha = first.alpha.detach()
-        return alpha.amax(0).double().cpu().numpy() if alpha.ndim == 2 else None
+        firsts = [next(iter(slab_layers(part).values())) for part in members_in(self.net) or (self.net,)]
+        alphas = [layer.alpha.detach() for layer in firsts]
+        if any(alpha.ndim != 2 for alpha in alphas):
+            return None
+        return torch.stack([alpha.amax(0) for alpha in alphas]).double().mean(0).cpu().numpy()
 
     def intervals(self) -> list[tuple[float, float, float]]:
         """Level, share of the observations inside, mean width: of a number's predictive intervals, if it has any."""

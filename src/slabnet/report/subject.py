@@ -237,7 +237,7 @@ def _table_command(job: Mapping[str, Any], model: Path) -> str:
     recipe: dict[str, dict[str, Any]] = {name: dict(part) for name, part in job.get("recipe", {}).items()}
     network, train = recipe.get("network", {}), recipe.get("train", {})
     train.pop("seed", None)
-    for part, option in ((network, "method"), (network, "hidden"), (train, "epochs")):
+    for part, option in ((network, "method"), (network, "hidden"), (network, "members"), (train, "epochs")):
         value = part.pop(option, None)
         if value is not None:
             words += [f"--{option}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]

@@ -224,6 +224,11 @@ def found(folder: Path) -> list[Path]:
     return [path for _, _, path in ordered]
 
 
+def kept_in(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, and those of the members of a mixture in folders inside it."""
+    return [*found(folder), *(path for member in sorted(folder.glob("member-*")) for path in found(member))]
+
+
 def digest(*tensors: Tensor) -> str:
     """A short name for the contents of tensors."""
     sha = hashlib.sha256()

@@ -1,0 +1,108 @@
+"""What an estimator says of its model after a fit: which weights and inputs are in it, and how surely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from slabnet.core.records import Selection
+from slabnet.estimators.scaling import Array
+from slabnet.model.drawing import Draw
+from slabnet.model.mixture import Mixture
+from slabnet.model.networks import Network
+from slabnet.prediction.importance import input_reach, member_reach, prior_reach
+from slabnet.selection.rules import slab_layers, threshold_model
+
+REACH_DRAWS = 100
+
+
+class KnowsModel:
+    """The part of an estimator that looks at its network."""
+
+    network_: Network
+    selection_: Selection | None
+    n_features_in_: int
+    method: str
+    _seed: int
+
+    def _draw(self) -> Draw:
+        raise NotImplementedError(f"{type(self).__name__} must say how it draws")
+
+    @property
+    def chosen_(self) -> Selection:
+        """The model that was chosen, or else the median model, feasible or not."""
+        self._check_selects("chosen_")
+        return threshold_model(self.network_, rule="median") if self.selection_ is None else self.selection_
+
+    @property
+    def inclusion_probabilities_(self) -> list[Array]:
+        """For each layer (outputs, inputs): the probability that the weight is in the model; 0 or 1 once chosen.
+
+        Of several members, the layers of the first one, then of the next.
+        """
+        self._check_selects("inclusion_probabilities_")
+        if self.selection_ is not None:
+            return [mask[0].double().numpy() for mask in self.selection_.masks.values()]
+        return [layer.alpha.detach().double().numpy().copy() for layer in slab_layers(self.network_).values()]
+
+    @property
+    def density_(self) -> float:
+        """The share of the weights that are active in the median model, or in the chosen one."""
+        check_is_fitted(self)
+        return self.chosen_.density if self.network_.method.selects else 1.0
+
+    @property
+    def n_weights_(self) -> int:
+        """The number of active weights (on a path from an input to an output) of the chosen, or the median, model."""
+        check_is_fitted(self)
+        if self.network_.method.selects:
+            return self.chosen_.weights
+        return sum(p.numel() for name, p in self.network_.named_parameters() if p.ndim > 1 and not name.endswith("rho"))
+
+    @property
+    def selected_features_(self) -> Any:
+        """Positions of the inputs from which a path leads to an output in the median model, or in the chosen one."""
+        return np.flatnonzero(self._get_support_mask())
+
+    @property
+    def feature_importances_(self) -> Array:
+        """For each input the share of drawn models in which it reaches an output; `feature_effects_` says how far.
+
+        `feature_importances_prior_` is what an input would have before any data.
+        """
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            return np.ones(self.n_features_in_)
+        return np.asarray(input_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy())
+
+    @property
+    def feature_importances_spread_(self) -> Array:
+        """The standard deviation of `feature_importances_` over the members, by their weights; 0 for one network."""
+        check_is_fitted(self)
+        if not isinstance(self.network_, Mixture) or not self.network_.method.selects:
+            return np.zeros(self.n_features_in_)
+        shares = self.network_.weights.double().numpy()
+        by_member = member_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy()
+        mean = shares @ by_member
+        return np.asarray(np.sqrt(shares @ (by_member - mean) ** 2))
+
+    @property
+    def feature_importances_prior_(self) -> float:
+        """The share of models drawn from the prior in which an input reaches an output, averaged over inputs."""
+        self._check_selects("feature_importances_prior_")
+        return prior_reach(self.network_, REACH_DRAWS, seed=self._seed)
+
+    def _get_support_mask(self) -> Any:
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            return np.ones(self.n_features_in_, dtype=bool)
+        inputs = self.chosen_.inputs
+        assert inputs is not None  # our own networks are chains
+        return inputs.numpy()
+
+    def _check_selects(self, name: str) -> None:
+        check_is_fitted(self)
+        if not self.network_.method.selects:
+            raise AttributeError(f"{name} is known for methods that select, not for {self.method!r}")
