@@ -16,7 +16,7 @@ from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator
 from slabnet.model.drawing import WHOLE, Draw, Drawable, Layers, Place, Scope, drawable_layers, drawing, mean
 from slabnet.model.draws import Fixed, Score, local
-from slabnet.model.likelihoods import Likelihood
+from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.model.mixture import Mixture
 
 
@@ -66,7 +66,7 @@ def elbo(
     net: nn.Module,
     likelihood: Likelihood,
     x: Tensor,
-    y: Tensor,
+    y: Response,
     *,
     n: int,
     seed: Seed,
@@ -80,6 +80,7 @@ def elbo(
 ) -> Terms:
     """Estimate the bound from a batch of N of n rows with `samples` joint draws (eq. estloss).
 
+    y: the responses of the batch, or a `Target` where rows have weights, exposures or events.
     kl_weight: what the divergence will be multiplied with; it matters here only where a sampled divergence is part
     of the signal of the score. layers: what `drawable_layers(net)` gives, where a loop has it already.
     place: where these rows stand in a batch that several processes share (`distributed.py`).

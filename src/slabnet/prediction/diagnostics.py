@@ -46,7 +46,7 @@ def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: See
     ratios = []
     for s in range(draws):
         with drawing(net, exact, keyed_generator(number, "ratio", s, device=device)) as scope:
-            fit = likelihood.log_prob(net(x), y).double().sum()
+            fit = likelihood.total(net(x), y).double()
             ratios.append(
                 fit - torch.stack([layer.divergence(scope, sampled=True).double() for layer in layers.values()]).sum()
             )

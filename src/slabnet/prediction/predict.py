@@ -17,7 +17,7 @@ from slabnet.core.threads import threads_for, work_of
 from slabnet.model.attach import likelihood_of, uncompiled
 from slabnet.model.drawing import Draw, Scope, count_draws, drawable_layers, drawing
 from slabnet.model.draws import exact
-from slabnet.model.likelihoods import Likelihood, Mixture
+from slabnet.model.likelihoods import Likelihood, Mixture, Point
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.training.batches import Prepare
 
@@ -35,6 +35,7 @@ def predict(
     keep_draws: bool = False,
     chunk: int = 1000,
     seed: Seed = 0,
+    exposure: Any = None,
     support: TrainingSupport | None = None,
 ) -> Prediction:
     """Predict by model averaging over `draws` joint draws of the network (Algorithm 2).
@@ -46,6 +47,7 @@ def predict(
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
         network for every chunk, so the answer does not depend on it (but for rounding in matrix products).
+    exposure: of each row, over which counts are to be predicted; 1 where it is left out.
     support: a summary of the training rows, by which `Prediction.extrapolates` marks rows outside them.
 
     >>> from slabnet.model.networks import mlp
@@ -64,10 +66,12 @@ def predict(
     device, dtype = device_of(net)
     likelihood = likelihood_of(net).to(device, dtype)
     where_x_is = x.device if isinstance(x, Tensor) else torch.device("cpu")
-    rows = Prepare(net, likelihood, dtype, where_x_is, "predict").features(x)
+    prepare = Prepare(net, likelihood, dtype, where_x_is, "predict")
+    rows = prepare.features(x)
     if not draw.draws_weights:
         refuse("predict", "draw", "one that draws weights, or a single network", draw.name)
-    average = _Average(net, likelihood, draw, seed_number(seed, "predict"), draws, chunk, device)
+    exposures = None if exposure is None else prepare.side("exposure", exposure, len(rows))
+    average = _Average(net, likelihood, draw, seed_number(seed, "predict"), draws, chunk, device, exposures)
     work = work_of(net, min(chunk, len(rows)), rows.shape[2:].numel())
     modes = {part: part.training for part in net.modules()}
     net.eval()
@@ -108,9 +112,10 @@ class _Average:
         draws: int,
         chunk: int,
         device: torch.device,
+        exposure: Tensor | None = None,
     ) -> None:
         self.net, self.likelihood, self.draw, self.seed = net, likelihood, draw, seed
-        self.chunk, self.device = chunk, device
+        self.chunk, self.device, self.exposure = chunk, device, exposure
         self.layers = drawable_layers(net)
         self.draws = count_draws(net, draw, draws)
         self.used: dict[str, Tensor] = {}
@@ -120,17 +125,17 @@ class _Average:
         samples: list[Tensor] = []
         means: list[Tensor] = []
         for r in range(self.draws):
-            output = torch.cat(list(self._pass(r, x)))
+            output = torch.cat(list(self._pass(r, x, self.exposure)))
             sums.add(output)
             if keep_draws:
                 samples.append(output.cpu())
                 means.append(self.likelihood.mean(output).cpu())
-        inside, outside = self._quantiles(x, levels) if levels else ({}, {})
+        inside, outside, point = self._quantiles(x, levels)
         by_layer = {name: float(used.float().mean()) for name, used in self.used.items()}
         weights = sum(used.numel() for used in self.used.values())
         count = sum(int(used.sum()) for used in self.used.values())
         return Prediction(
-            **sums.result(),
+            **sums.result() | point,
             draws=self.draws,
             density_used=count / weights if weights else 1.0,
             used_weights=count if weights else _plain_weights(self.net),
@@ -141,11 +146,13 @@ class _Average:
             mixture=self._mixture(torch.stack(samples)) if keep_draws else None,
         )
 
-    def _pass(self, r: int, x: Tensor) -> Iterator[Tensor]:
+    def _pass(self, r: int, x: Tensor, exposure: Tensor | None) -> Iterator[Tensor]:
         """The outputs of network r, chunk by chunk."""
         with drawing(self.net, self.draw, keyed_generator(self.seed, "draw", r, device=self.device), r) as scope:
-            for rows in torch.split(x, self.chunk):
-                yield self.net(rows.to(self.device))
+            for start in range(0, len(x), self.chunk):
+                part = slice(start, start + self.chunk)
+                output = self.net(x[part].to(self.device))
+                yield output if exposure is None else self.likelihood.exposed(output, exposure[part].to(self.device))
             self._count(scope)
 
     def _count(self, scope: Scope) -> None:
@@ -155,20 +162,36 @@ class _Average:
             if used is not None:
                 self.used[name] = used if name not in self.used else self.used[name] | used
 
-    def _quantiles(self, x: Tensor, levels: tuple[float, ...]) -> tuple[dict[float, Any], dict[float, Any]]:
-        """Intervals need all draws of a row at once: fewer rows at a time, and the same draws made again."""
+    def _quantiles(
+        self, x: Tensor, levels: tuple[float, ...]
+    ) -> tuple[dict[float, Any], dict[float, Any], dict[str, Tensor]]:
+        """Intervals of the mean and of observations, and the median where that is what is predicted.
+
+        They need all draws of a row at once: fewer rows at a time, and the same draws made again.
+        """
+        median = self.likelihood.point is Point.MEDIAN
+        if not levels and not median:
+            return {}, {}, {}
         outputs = self.net(x[:1].to(self.device)).shape[-1]
         block = max(1, BUFFER // (self.draws * outputs))
         tails = torch.tensor([tail for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)], dtype=x.dtype)
-        means, news = [], []
+        means, news, points = [], [], []
         for start in range(0, len(x), block):
-            rows = x[start : start + block]
-            outs = torch.stack([torch.cat(list(self._pass(r, rows))) for r in range(self.draws)])
-            means.append(torch.quantile(self.likelihood.mean(outs).cpu(), tails, dim=0))
+            part = slice(start, start + block)
+            exposure = None if self.exposure is None else self.exposure[part]
+            outs = torch.stack([torch.cat(list(self._pass(r, x[part], exposure))) for r in range(self.draws)])
             mixture = self._mixture(outs.cpu())
-            if mixture is not None:
+            if levels:
+                means.append(torch.quantile(self.likelihood.mean(outs).cpu(), tails, dim=0))
+            if levels and mixture is not None:
                 news.append(mixture.quantile(tails))
-        return _by_level(levels, means), _by_level(levels, news) if news else {}
+            if median and mixture is not None:
+                points.append(mixture.quantile(torch.tensor([0.5]))[0])
+        return (
+            _by_level(levels, means) if means else {},
+            _by_level(levels, news) if news else {},
+            {"mean": torch.cat(points)} if points else {},
+        )
 
     def _mixture(self, outputs: Tensor) -> Mixture | None:
         """What the draws say of new observations; a single network still has a phi that is uncertain."""
@@ -185,17 +208,19 @@ class _Sums:
         self.likelihood = likelihood
         self.numbers = likelihood.answer is Answer.NUMBERS
         self.count = 0
-        self.mean = self.spread = self.inside = torch.zeros(())
+        self.mean = self.centre = self.spread = self.inside = torch.zeros(())
         self.votes = torch.zeros((), dtype=torch.int32)
 
     def add(self, output: Tensor) -> None:
         value = self.likelihood.mean(output).cpu()
         self.count += 1
         if self.count == 1:
-            self.mean, self.spread, self.inside = torch.zeros_like(value), torch.zeros_like(value), torch.zeros(())
-        step = value - self.mean  # Welford: no difference of large sums
-        self.mean = self.mean + step / self.count
-        self.spread = self.spread + step * (value - self.mean)
+            self.mean, self.centre, self.spread = (torch.zeros_like(value) for _ in range(3))
+        self.mean = self.mean + (value - self.mean) / self.count
+        told = self.likelihood.spread_scale(value) if self.numbers else value
+        step = told - self.centre  # Welford: no difference of large sums
+        self.centre = self.centre + step / self.count
+        self.spread = self.spread + step * (told - self.centre)
         inside = self.likelihood.variance(output).cpu() if self.numbers else self.likelihood.entropy(value)
         self.inside = self.inside + (inside - self.inside) / self.count
         if not self.numbers:

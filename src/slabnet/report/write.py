@@ -16,6 +16,7 @@ from slabnet.core.files import check_writable
 from slabnet.core.records import History, Selection
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.attach import likelihood_of
+from slabnet.model.likelihoods import response_of
 from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
@@ -130,5 +131,5 @@ def _some_rows(subject: Subject) -> Subject:
 
 def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     device, dtype = device_of(net)
-    prepared: tuple[Tensor, Tensor] = Prepare(net, likelihood_of(net), dtype, device, "write_report")(x, y)
-    return prepared
+    rows, target = Prepare(net, likelihood_of(net), dtype, device, "write_report")(x, y)
+    return rows, response_of(target)

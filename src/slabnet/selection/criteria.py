@@ -22,7 +22,7 @@ from slabnet.core.records import Selection
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Mask, drawing, mean
 from slabnet.model.draws import exact, fixed
-from slabnet.model.likelihoods import Likelihood
+from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.model.mixture import refuse_mixture
 from slabnet.selection.rules import InfeasibleModel, describe, median_model, slab_layers
 from slabnet.training.batches import Prepare
@@ -87,7 +87,8 @@ def criterion_model(
         refuse("criterion_model", "focus", "given with fic, and only then", focus)
     device, dtype = device_of(net)
     likelihood = likelihood_of(net)
-    x, y = (part[:rows] for part in Prepare(net, likelihood, dtype, device, "criterion_model")(*data))
+    x, y = Prepare(net, likelihood, dtype, device, "criterion_model")(*data)
+    x, y = x[:rows], y[:rows]
     number = seed_number(seed, "criterion_model")
     gradient = None if focus is None else _focus_gradient(net, x, focus)
     best: tuple[float, Selection] | None = None
@@ -138,7 +139,7 @@ def _information(
     net: nn.Module,
     likelihood: Likelihood,
     x: Tensor,
-    y: Tensor,
+    y: Response,
     masks: dict[str, Mask],
     criterion: str,
     draws: int,
@@ -150,11 +151,11 @@ def _information(
     logs = []
     for s in range(draws):
         with drawing(net, fixed(masks, exact), keyed_generator(seed, "weights", s, device=x.device)):
-            logs.append(likelihood.log_prob(net(x), y).double())
+            logs.append(likelihood.log_likelihood(net(x), y).double())
     if criterion == "waic":
         return float(waic(torch.stack(logs)))
     with drawing(net, fixed(masks)):
-        at_mean = likelihood.log_prob(net(x), y).double()
+        at_mean = likelihood.log_likelihood(net(x), y).double()
     return float(dic(torch.stack(logs), at_mean))
 
 

@@ -14,7 +14,7 @@ from slabnet.core.devices import device_of
 from slabnet.core.errors import check_whole, one_line, refuse
 from slabnet.core.threads import IMAGE
 from slabnet.distributed.group import Group
-from slabnet.model.likelihoods import Likelihood, check_finite
+from slabnet.model.likelihoods import Likelihood, Response, Target, check_finite
 from slabnet.model.networks import Network
 
 logger = logging.getLogger("slabnet")
@@ -26,7 +26,7 @@ class Share(NamedTuple):
     """This process's rows of a batch: the first of them is row `first` of the `total` that all processes have."""
 
     x: Tensor
-    y: Tensor
+    y: Response
     first: int
     total: int
 
@@ -50,7 +50,7 @@ class Batches:
 class TensorBatches(Batches):
     """Data in memory, batched by index in an order that `generator` decides."""
 
-    def __init__(self, x: Tensor, y: Tensor, batch_size: int) -> None:
+    def __init__(self, x: Tensor, y: Response, batch_size: int) -> None:
         self.x, self.y, self.n, self.batch_size = x, y, len(x), batch_size
         self.positions = x.shape[2:].numel()
 
@@ -93,7 +93,7 @@ class StreamBatches(Batches):
                 return
             yield Share(*last, first, count)
 
-    def _read(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read(self, skip: int) -> Iterator[tuple[Tensor, Response]]:
         rows = 0
         for position, batch in enumerate(self.batches):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -125,14 +125,43 @@ class Prepare:
         self.row_shape = net.row_shape if isinstance(net, Network) else None
         self.outputs = net.outputs if isinstance(net, Network) else None
 
-    def __call__(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Any, y: Any) -> tuple[Tensor, Response]:
         features = self.features(x)
+        if not isinstance(y, Target):
+            return features, self._responses(features, y)
+        sides = {name: self.side(name, value, len(features)) for name, value in y.parts() if name != "y"}
+        target = Target(self._responses(features, y.y), **sides)
+        self.likelihood.check_rows(target, self.where)
+        return features, target
+
+    def _responses(self, features: Tensor, y: Any) -> Tensor:
         targets = as_tensor(y, self.where, "y")
         if targets.ndim < 1 or len(features) != len(targets):
             refuse(self.where, "y", f"as long as x, {len(features)} rows", f"shape {tuple(targets.shape)}")
         if self.outputs is None:
             self.outputs = _outputs(self.net, features[:1], self.where)
-        return features, self.likelihood.targets(targets, self.outputs, self.dtype, self.where).to(self.device)
+        return self.likelihood.targets(targets, self.outputs, self.dtype, self.where).to(self.device)
+
+    def side(self, name: str, value: Any, rows: int) -> Tensor:
+        """What else rows say, one number each."""
+        if name != "weight" and name not in self.likelihood.sides:
+            refuse(self.where, name, f"left out for a {self.likelihood.name} response", "given")
+        side = as_tensor(value, self.where, name)
+        if side.shape != (rows,) or side.is_complex():
+            refuse(self.where, name, f"one number for each of the {rows} rows", f"shape {tuple(side.shape)}")
+        check_finite(side, self.where, name)
+        numbers = side.to(self.dtype)
+        wrong = {
+            "weight": (numbers < 0, "numbers of at least 0"),
+            "exposure": (numbers <= 0, "numbers above 0"),
+            "event": ((numbers != 0) & (numbers != 1), "1 (the event was seen) or 0 (cut off before)"),
+        }[name]
+        if bool(wrong[0].any()):
+            row = int(wrong[0].nonzero()[0, 0])
+            refuse(self.where, name, wrong[1], f"{side[row].item()} in row {row}")
+        if name == "weight" and not bool((numbers > 0).any()):
+            refuse(self.where, name, "above 0 for some row", "0 for all")
+        return numbers.to(self.device)
 
     def features(self, x: Any) -> Tensor:
         """x alone, checked."""
@@ -189,9 +218,9 @@ class MappedBatches(Batches):
         first, end = group.rows(len(rows))
         mine = np.sort(rows[first:end])  # in the order of the file: the reading is faster, the batch is the same
         if not len(mine):
-            empty = self.prepare(np.asarray(self.x[:1]), np.asarray(self.y[:1]))
+            empty = self.prepare(np.asarray(self.x[:1]), _taken(self.y, slice(0, 1)))
             return Share(empty[0][:0], empty[1][:0], first, len(rows))
-        x, y = self.prepare(np.asarray(self.x[mine]), np.asarray(self.y[mine]))
+        x, y = self.prepare(np.asarray(self.x[mine]), _taken(self.y, mine))
         return Share(x, y, first, len(rows))
 
 
@@ -201,7 +230,7 @@ def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) ->
         x, y = train
         if len(x) != len(y) or len(x) < batch_size:
             refuse("fit", "y", f"as long as x, {len(x)} rows, and at least a batch of {batch_size}", f"{len(y)} rows")
-        prepare(np.asarray(x[:1]), np.asarray(y[:1]))
+        prepare(np.asarray(x[:1]), _taken(y, slice(0, 1)))
         return MappedBatches(x, y, batch_size, prepare)
     if is_pair(train):
         x, y = prepare(*train)
@@ -237,6 +266,11 @@ def as_tensor(value: Any, where: str, name: str) -> Tensor:
     except (TypeError, ValueError, OverflowError):
         refuse(where, name, "an array of numbers", type(value).__name__)
     return tensor
+
+
+def _taken(y: Any, rows: Any) -> Any:
+    """Some rows of the responses, read from their file."""
+    return y[rows] if isinstance(y, Target) else np.asarray(y[rows])
 
 
 def _is_array(value: Any) -> bool:

@@ -27,7 +27,7 @@ from slabnet.core.records import Cut
 from slabnet.model.drawing import Draw
 from slabnet.model.elbo import elbo, kl
 from slabnet.model.layers import Linear
-from slabnet.model.likelihoods import Likelihood
+from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.model.paths import chain_of, flat_parts
 from slabnet.model.posteriors import Posterior
 from slabnet.training.optimiser import FusedAdam, make_optimiser
@@ -75,7 +75,7 @@ class Cutter:
         return x if self.alive is None else x.flatten(1)[:, self._columns]
 
     @torch.no_grad()
-    def cut(self, x: Tensor, y: Tensor, n: int, draw: Draw, epoch: int) -> Cut | None:
+    def cut(self, x: Tensor, y: Response, n: int, draw: Draw, epoch: int) -> Cut | None:
         """Take out what has died since the last time; None where nothing has."""
         alive = find_alive(self.chain, self.power)
         if self.alive is not None and alive.counts == self.alive.counts:
@@ -92,7 +92,7 @@ class Cutter:
         changes = [a - b for a, b in zip(after, before, strict=True)]
         return Cut(epoch, alive.counts, log_likelihood=changes[0], kl=changes[1])
 
-    def _terms(self, x: Tensor, y: Tensor, n: int, draw: Draw, epoch: int) -> tuple[float, float]:
+    def _terms(self, x: Tensor, y: Response, n: int, draw: Draw, epoch: int) -> tuple[float, float]:
         """Both terms of the bound with the same noise before and after, the first from some rows."""
         terms = elbo(self.net, self.likelihood, x[:ROWS], y[:ROWS], n=n, draw=draw, seed=epoch)
         return float(terms.log_likelihood), float(kl(self.net))

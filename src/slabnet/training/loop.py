@@ -17,6 +17,7 @@ from slabnet.kernels.fused import gradients_to
 from slabnet.model.drawing import WHOLE, Drawable, Place, drawable_layers, drawing, mean
 from slabnet.model.draws import Fixed
 from slabnet.model.elbo import elbo
+from slabnet.model.likelihoods import Response
 from slabnet.training.batches import Share, TensorBatches
 from slabnet.training.checkpoints import STOPPING, Interrupted, Keeper, digest
 from slabnet.training.dead_units import ROWS
@@ -38,7 +39,7 @@ class Loop:
         self.watch, self.on_epoch, self.keeper = watch, on_epoch, keeper
         self.noise, self.process_noise = (torch.Generator(device=state.setup.device) for _ in range(2))
         self.stop = 0  # the number of a signal that some process got
-        self.last: tuple[Tensor, Tensor] | None = None  # rows of the last step
+        self.last: tuple[Tensor, Response] | None = None  # rows of the last step
         self.broken_at_start = True  # whether the first loss of an epoch is the one that is not finite
 
     def run(self) -> History:
@@ -232,7 +233,7 @@ class Loop:
         if stop:
             raise Interrupted(int(stop), keeper.folder)
 
-    def _some_rows(self) -> tuple[Tensor, Tensor]:
+    def _some_rows(self) -> tuple[Tensor, Response]:
         """Rows to look at the network with: the first of the data, or of a stream the last batch."""
         data = self.setup.data
         if isinstance(data, TensorBatches):
@@ -250,6 +251,6 @@ class Loop:
         x, y = self._some_rows()
         net.eval()
         with drawing(net, Fixed(draw.masks) if isinstance(draw, Fixed) else mean):
-            value = self.setup.likelihood.log_prob(net(x), y).sum()
+            value = self.setup.likelihood.total(net(x), y)
         if not all(bool(torch.isfinite(part).all()) for part in [value, *net.parameters()]):
             raise TrainingDiverged(f"fit: the network was not finite after step {self.state.steps} (epoch {number})")

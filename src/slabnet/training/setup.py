@@ -18,13 +18,13 @@ from slabnet.distributed.group import Group, current_group
 from slabnet.model.attach import attach_likelihood, resolve_likelihood
 from slabnet.model.drawing import Draw, Drawable, drawable_layers, members_of
 from slabnet.model.draws import Fixed, named_draw
-from slabnet.model.likelihoods import Likelihood
+from slabnet.model.likelihoods import Likelihood, Response, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
 from slabnet.training.validation import keep_aside
 
-Pair = tuple[Tensor, Tensor]
+Pair = tuple[Tensor, Response]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,9 @@ class Setup:
         """What must be the same for a run to be resumed: configuration, network, data."""
         rows: dict[str, Any] = {"n": self.data.n}
         if isinstance(self.data, TensorBatches):
-            rows["contents"] = digest(self.data.x, self.data.y)
+            rows["contents"] = digest(self.data.x, *parts_of(self.data.y))
         if self.validation is not None:
-            rows["validation"] = digest(*self.validation)
+            rows["validation"] = digest(self.validation[0], *parts_of(self.validation[1]))
         masks = self.fixed.masks.values() if isinstance(self.fixed, Selection) else []
         chosen = [part for mask in masks for part in mask]
         return {

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from slabnet.core.errors import refuse
 from slabnet.model.drawing import Draw, drawing, mean
 from slabnet.model.draws import Fixed
-from slabnet.model.likelihoods import Likelihood
+from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.training.batches import TensorBatches
 
 CHUNK = 1000
@@ -16,7 +16,7 @@ CHUNK = 1000
 
 def keep_aside(
     data: TensorBatches, share: float, batch_size: int, generator: torch.Generator
-) -> tuple[TensorBatches, tuple[Tensor, Tensor]]:
+) -> tuple[TensorBatches, tuple[Tensor, Response]]:
     """A random share of the rows for validation, and the others to train on."""
     order = torch.randperm(data.n, generator=generator).to(data.x.device)
     kept = max(1, round(data.n * share))
@@ -28,7 +28,7 @@ def keep_aside(
 
 @torch.no_grad()
 def mean_log_likelihood(
-    net: nn.Module, likelihood: Likelihood, draw: Draw, rows: tuple[Tensor, Tensor] | None
+    net: nn.Module, likelihood: Likelihood, draw: Draw, rows: tuple[Tensor, Response] | None
 ) -> float | None:
     """Mean log-likelihood of validation rows at the posterior mean of what `draw` trains, a steady measure."""
     if rows is None:
@@ -37,6 +37,6 @@ def mean_log_likelihood(
     net.eval()
     with drawing(net, Fixed(draw.masks) if isinstance(draw, Fixed) else mean):
         starts = range(0, len(x), CHUNK)
-        parts = [likelihood.log_prob(net(x[i : i + CHUNK]), y[i : i + CHUNK]).sum() for i in starts]
+        parts = [likelihood.total(net(x[i : i + CHUNK]), y[i : i + CHUNK]) for i in starts]
     net.train()
     return float(torch.stack(parts).sum()) / len(x)

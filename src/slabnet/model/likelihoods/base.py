@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
 from slabnet.core.records import Answer
+from slabnet.model.likelihoods.target import Response, Target, response_of
 
 # low and high: the interval of a new observation, or of the probability of the predicted class
 NUMBER_COLUMNS = ("row", "prediction", "std", "low", "high", "aleatoric", "epistemic", "extrapolates")
@@ -24,6 +25,22 @@ class Support(Enum):
     REAL = "any number"
     POSITIVE = "numbers above 0"
     COUNTS = "whole numbers from 0"
+
+
+class Point(Enum):
+    """The one number that stands for a distribution."""
+
+    MEAN = "mean"
+    MEDIAN = "median"  # where a mean does not exist under an uncertain dispersion
+
+
+class YScale(Enum):
+    """How estimators bring a response to a size that the priors of the weights are made for."""
+
+    STANDARD = "mean 0 and standard deviation 1"
+    RATIO = "divided by its mean"
+    RATE = "the mean rate counts as exposure"
+    NONE = "as it is"
 
 
 class Conditional:
@@ -42,9 +59,9 @@ class Conditional:
         """P(Y <= y), for each response."""
         raise NotImplementedError(f"{type(self).__name__} must give its cdf")
 
-    def crps(self, y: Tensor) -> Tensor:
-        """E|Y - y| - E|Y - Y'| / 2 for the equal mixture of all draws, (rows, responses)."""
-        raise NotImplementedError(f"{type(self).__name__} must give its crps")
+    def log_survival(self, y: Tensor) -> Tensor:
+        """log P(Y > y)."""
+        return torch.log1p(-self.cdf(y))
 
     def around(self) -> tuple[Tensor, Tensor]:
         """Two points in the middle of the distribution, from which quantiles are looked for outwards."""
@@ -77,20 +94,31 @@ class Likelihood(nn.Module):
     name: str
     answer: ClassVar[Answer] = Answer.NUMBERS
     metrics: ClassVar[tuple[str, ...]] = ("rmse",)  # of `prediction.metrics`, the one to be shown first in front
+    point: ClassVar[Point] = Point.MEAN
+    y_scale: ClassVar[YScale] = YScale.NONE
     baseline: ClassVar[str] = "the mean"  # what someone would say who knows no inputs
     columns: ClassVar[tuple[str, ...]] = NUMBER_COLUMNS  # that `slabnet predict` writes
+    sides: ClassVar[tuple[str, ...]] = ()  # what else a row may say, of "exposure" and "event"
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
         """log p(y_i | output_i), one number a row, in expectation over the dispersion."""
         raise NotImplementedError(f"{type(self).__name__} must give log_prob")
 
-    def total(self, output: Tensor, y: Tensor) -> Tensor:
-        """log p of all rows together."""
-        return self.log_prob(output, y).sum()
+    def log_likelihood(self, output: Tensor, y: Response) -> Tensor:
+        """The same for rows that say more than their response; their weight is not counted here."""
+        return self.log_prob(output, response_of(y))
+
+    def total(self, output: Tensor, y: Response) -> Tensor:
+        """log p of all rows together, each as often as its weight says."""
+        each = self.log_likelihood(output, y)
+        return each.sum() if isinstance(y, Tensor) or y.weight is None else (y.weight * each).sum()
 
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         """`y` in the type and shape that `log_prob` takes, or an error that says what is wrong with it."""
         raise NotImplementedError(f"{type(self).__name__} must check its targets")
+
+    def check_rows(self, target: Target, where: str) -> None:
+        """Refuse rows whose responses and other numbers do not go together."""
 
     def check_outputs(self, outputs: int) -> None:
         """Refuse a number of outputs that this response cannot be made of."""
@@ -98,7 +126,7 @@ class Likelihood(nn.Module):
     # What is predicted.
 
     def mean(self, output: Tensor) -> Tensor:
-        """What is averaged over draws: class probabilities, or the mean response."""
+        """What is averaged over draws: class probabilities, or the mean response (or median: `point`)."""
         raise NotImplementedError(f"{type(self).__name__} must give its mean")
 
     def entropy(self, mean: Tensor) -> Tensor:
@@ -113,12 +141,20 @@ class Likelihood(nn.Module):
         """Variance of the response given the network's output, in the shape of `mean`, for numbers."""
         raise NotImplementedError(f"{type(self).__name__} must give its variance")
 
+    def spread_scale(self, centre: Tensor) -> Tensor:
+        """The scale on which variances are told: that of y, or its logarithm where y has no finite variance."""
+        return centre
+
     def conditional(self, output: Tensor, dispersion: Tensor) -> Conditional | None:
         """The distribution of numbers given `output` (draws, rows, outputs) and `dispersion` (draws, any).
 
         None where it is not known: predictions then have no intervals for new observations.
         """
         return None
+
+    def exposed(self, output: Tensor, exposure: Tensor) -> Tensor:
+        """The output of rows that were observed for `exposure`; refused where a response has none."""
+        refuse("predict", "exposure", f"left out for a {self.name} response", "given")
 
     # The dispersion, where there is one.
 
@@ -154,6 +190,10 @@ class Likelihood(nn.Module):
         """One from what `spec` gave, without the name."""
         return cls(**options)
 
+    def classes(self, outputs: int) -> int:
+        """How many classes this many outputs tell apart."""
+        return outputs
+
     def head(self, outputs: int) -> Head | None:
         """What stands behind this many outputs in an export; None refuses to be exported."""
         return None
@@ -178,3 +218,20 @@ def by_output(y: Tensor, outputs: int, where: str) -> Tensor:
     if y.ndim != 2 or y.shape[1] != outputs:
         refuse(where, "y", f"{outputs} number(s) a row, as the network gives", f"shape {tuple(y.shape)}")
     return y
+
+
+def positive(y: Tensor, where: str) -> Tensor:
+    """`y`, if all of it is above 0."""
+    check_finite(y, where, "y")
+    if bool((y <= 0).any()):
+        row = int((y <= 0).nonzero()[0, 0])
+        refuse(where, "y", "numbers above 0", f"{y[row].min().item():g} in row {row}")
+    return y
+
+
+def by_scipy(name: str, *arguments: Tensor) -> Tensor:
+    """A function of `scipy.special` that torch has not, in double precision."""
+    from scipy import special  # slow to import
+
+    function: Callable[..., Any] = getattr(special, name)
+    return torch.as_tensor(function(*(part.detach().cpu().double().numpy() for part in arguments)))

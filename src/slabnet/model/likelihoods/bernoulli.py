@@ -41,5 +41,8 @@ class Bernoulli(Likelihood):
             refuse(where, "y", "0 or 1", y[wrong][0].item())
         return y.to(dtype)
 
+    def classes(self, outputs: int) -> int:
+        return 2
+
     def head(self, outputs: int) -> Head:
         return Head("sigmoid")

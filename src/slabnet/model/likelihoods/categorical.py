@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from slabnet.core.errors import refuse
 from slabnet.core.records import Answer
 from slabnet.model.likelihoods.base import CLASS_COLUMNS, Head, Likelihood, check_finite
+from slabnet.model.likelihoods.target import Response
 
 
 class Categorical(Likelihood):
@@ -20,15 +23,21 @@ class Categorical(Likelihood):
 
     name = "categorical"
     answer = Answer.CLASSES
-    metrics = ("accuracy", "accuracy_with_doubt", "negative_log_likelihood", "brier", "calibration_error")
+    metrics: ClassVar[tuple[str, ...]] = (
+        "accuracy",
+        "accuracy_with_doubt",
+        "negative_log_likelihood",
+        "brier",
+        "calibration_error",
+    )
     baseline = "the most frequent class"
     columns = CLASS_COLUMNS
 
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
         return -F.cross_entropy(output, y, reduction="none")
 
-    def total(self, output: Tensor, y: Tensor) -> Tensor:
-        return -F.cross_entropy(output, y, reduction="sum")
+    def total(self, output: Tensor, y: Response) -> Tensor:
+        return -F.cross_entropy(output, y, reduction="sum") if isinstance(y, Tensor) else super().total(output, y)
 
     def mean(self, output: Tensor) -> Tensor:
         return torch.softmax(output, dim=-1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,9 +13,8 @@ from torch import Tensor, nn
 from slabnet.core.errors import Settings, check_number, check_whole, refuse
 from slabnet.core.noise import normal_like
 from slabnet.maths.divergences import kl_lognormal, kl_lognormal_inverse_gamma, softplus
-from slabnet.model.likelihoods.base import Conditional, Head, Likelihood, by_output, check_finite, same_shape
-
-REACH = 12  # standard deviations on each side: beyond is nothing that double precision could tell
+from slabnet.model.likelihoods.base import Conditional, Head, Likelihood, YScale, by_output, check_finite, same_shape
+from slabnet.model.likelihoods.normal import Normal
 
 
 class LogNormal(Settings):
@@ -33,40 +31,6 @@ class InverseGamma(Settings):
     scale: float = Field(default=1.0, gt=0)
 
 
-@dataclass(frozen=True)
-class Normal(Conditional):
-    """N(centre, sd^2)."""
-
-    centre: Tensor
-    sd: Tensor
-
-    def log_prob(self, y: Tensor) -> Tensor:
-        return -0.5 * (((y - self.centre) / self.sd) ** 2 + math.log(2 * math.pi)) - self.sd.log()
-
-    def cdf(self, y: Tensor) -> Tensor:
-        found: Tensor = torch.special.ndtr((y - self.centre) / self.sd)
-        return found
-
-    def crps(self, y: Tensor) -> Tensor:
-        """In closed form; memory is rows x draws."""
-        to_y = _mean_absolute(y - self.centre, self.sd).mean(0)
-        spread = torch.zeros_like(to_y)
-        for centre, sd in zip(self.centre, self.sd, strict=True):
-            spread += _mean_absolute(centre - self.centre, (self.sd**2 + sd**2).sqrt()).mean(0) / len(self.centre)
-        return to_y - spread / 2
-
-    def around(self) -> tuple[Tensor, Tensor]:
-        return self.centre - REACH * self.sd, self.centre + REACH * self.sd
-
-
-def _mean_absolute(shift: Tensor, sd: Tensor) -> Tensor:
-    """E|shift + sd Z| for a standard normal Z."""
-    z = shift / sd
-    density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    value: Tensor = shift * (2 * torch.special.ndtr(z) - 1) + 2 * sd * density
-    return value
-
-
 class Gaussian(Likelihood):
     """y ~ N(output, phi), phi the variance, one for each output.
 
@@ -78,6 +42,7 @@ class Gaussian(Likelihood):
     """
 
     name = "gaussian"
+    y_scale = YScale.STANDARD
     metrics = ("rmse", "negative_log_likelihood", "crps", "interval_coverage")
     log_phi: nn.Parameter | Tensor
     rho_phi: nn.Parameter
@@ -132,7 +97,7 @@ class Gaussian(Likelihood):
     def variance(self, output: Tensor) -> Tensor:
         return self.expected_phi.to(output.device).expand_as(output)
 
-    def conditional(self, output: Tensor, dispersion: Tensor) -> Normal:
+    def conditional(self, output: Tensor, dispersion: Tensor) -> Conditional:
         return Normal(output, dispersion.sqrt()[:, None, :].expand_as(output))
 
     def draw_dispersion(self, generator: torch.Generator) -> Tensor:

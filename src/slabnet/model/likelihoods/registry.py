@@ -8,10 +8,31 @@ from slabnet.core.errors import refuse
 from slabnet.model.likelihoods.base import Likelihood
 from slabnet.model.likelihoods.bernoulli import Bernoulli
 from slabnet.model.likelihoods.categorical import Categorical
+from slabnet.model.likelihoods.gamma import Gamma
 from slabnet.model.likelihoods.gaussian import Gaussian
+from slabnet.model.likelihoods.heteroscedastic import Heteroscedastic
+from slabnet.model.likelihoods.lognormal import LogNormalResponse
+from slabnet.model.likelihoods.negative_binomial import NegativeBinomial
+from slabnet.model.likelihoods.ordinal import Ordinal
+from slabnet.model.likelihoods.poisson import Poisson
+from slabnet.model.likelihoods.student_t import StudentT
+from slabnet.model.likelihoods.weibull import Weibull
 
 Kind = TypeVar("Kind", bound=Likelihood)
-LIKELIHOODS: dict[str, type[Likelihood]] = {c.name: c for c in (Categorical, Bernoulli, Gaussian)}
+OURS: tuple[type[Likelihood], ...] = (
+    Categorical,
+    Bernoulli,
+    Gaussian,
+    Heteroscedastic,
+    StudentT,
+    LogNormalResponse,
+    Gamma,
+    Poisson,
+    NegativeBinomial,
+    Ordinal,
+    Weibull,
+)
+LIKELIHOODS: dict[str, type[Likelihood]] = {c.name: c for c in OURS}
 
 
 def register_likelihood(cls: type[Kind]) -> type[Kind]:
