@@ -94,7 +94,7 @@ def test_specifications_build_the_same_again() -> None:
         again = likelihood_from(made.spec())
         assert again.spec() == made.spec()
         assert type(again) is type(made)
-    with pytest.raises(sn.ArgumentError, match="one of categorical, bernoulli, gaussian, .*, got cauchy"):
+    with pytest.raises(sn.ArgumentError, match=r"one of categorical, bernoulli, gaussian, .*, got cauchy"):
         likelihood_from("cauchy")
     with pytest.raises(sn.ArgumentError, match="phi must be"):
         sn.Gaussian(phi="guess")  # type: ignore[arg-type]

@@ -179,11 +179,14 @@ class Answer(Enum):
 class Predictive(Protocol):
     """The distribution of a new observation in each row, averaged over draws (`model.likelihoods.Mixture`)."""
 
-    def log_density(self, y: Tensor) -> Tensor:
-        """For each row the log of the averaged density, all responses of a row together."""
+    def log_density(self, y: Tensor, event: Tensor | None = None) -> Tensor:
+        """For each row the log of the averaged density, all responses together; event: 0 where Y was cut off at y."""
 
     def cdf(self, y: Tensor) -> Tensor:
         """P(Y <= y), (rows, responses)."""
+
+    def exceeds(self, y: Tensor) -> Tensor:
+        """P(Y > y), (rows, responses)."""
 
     def quantile(self, shares: Tensor) -> Tensor:
         """(shares, rows, responses)."""

@@ -14,6 +14,7 @@ from slabnet.core.errors import refuse
 from slabnet.core.noise import Seed
 from slabnet.core.records import Prediction
 from slabnet.model.attach import likelihood_of
+from slabnet.model.likelihoods import Target
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict
 from slabnet.training.batches import Prepare
@@ -31,6 +32,8 @@ class ScoresRows:
 def log_densities(net: nn.Module, data: tuple[Any, Any], draws: int = 100, *, seed: Seed = 0) -> Tensor:
     """log of the averaged p(y_i | x_i), for each row of data = (x, y); all responses of a row together.
 
+    A `Target` with exposures or events is read; weights do not matter to a single row.
+
     >>> from slabnet.model.networks import mlp
     >>> log_densities(mlp((4, 3)), (torch.zeros(2, 4), [0, 1]), draws=5).shape
     torch.Size([2])
@@ -39,5 +42,6 @@ def log_densities(net: nn.Module, data: tuple[Any, Any], draws: int = 100, *, se
         refuse("log_densities", "data", "a pair (x, y)", type(data).__name__)
     device, dtype = device_of(net)
     x, y = Prepare(net, likelihood_of(net), dtype, device, "log_densities")(*data)
-    found: Prediction = predict(net, x, draws, seed=seed, keep_draws=True)
-    return row_log_densities(found, y.cpu())
+    target = Target(y) if isinstance(y, Tensor) else y
+    found: Prediction = predict(net, x, draws, seed=seed, keep_draws=True, exposure=target.exposure)
+    return row_log_densities(found, target.y.cpu(), target.event)

@@ -91,7 +91,7 @@ def log_evidence(
         member = int(torch.multinomial(shares, 1, generator=turn))
         key = keyed_generator(number, "ratio", r, device=device)
         with drawing(networks[member], exact, key) as scope:
-            fitted = likelihood.log_prob(networks[member](x), y).sum()
+            fitted = likelihood.total(networks[member](x), y)
             drawn = [scope.weights(layer) for layer in layers[member].values()]
         prices = torch.stack([_log_ratio(part, drawn) for part in layers]).cpu()
         ratios.append(float(fitted) - float(torch.logsumexp(prices + shares.log(), 0)))

@@ -74,8 +74,11 @@ def negative_log_likelihood(prediction: Prediction, y: Tensor) -> float:
     return float(-row_log_densities(prediction, y).mean())
 
 
-def row_log_densities(prediction: Prediction, y: Tensor) -> Tensor:
-    """log of the averaged probability of what happened, for each row; all responses of a row together."""
+def row_log_densities(prediction: Prediction, y: Tensor, event: Tensor | None = None) -> Tensor:
+    """log of the averaged probability of what happened, for each row; all responses of a row together.
+
+    event: 0 for times that were cut off at y, which count with P(Y > y).
+    """
     _check(prediction, y, "negative_log_likelihood", tuple(Answer))
     tiny = torch.finfo(torch.float64).tiny
     if prediction.answer is Answer.CLASSES:
@@ -85,7 +88,7 @@ def row_log_densities(prediction: Prediction, y: Tensor) -> Tensor:
         p, yes = prediction.mean.double(), y.reshape(prediction.mean.shape).bool()
         return torch.where(yes, p, 1 - p).clamp_min(tiny).log().sum(-1)
     mixture = _mixture(prediction, "negative_log_likelihood")
-    return mixture.log_density(y.reshape(prediction.mean.shape).double())
+    return mixture.log_density(y.reshape(prediction.mean.shape).double(), None if event is None else event.cpu())
 
 
 def brier(prediction: Prediction, y: Tensor) -> float:
