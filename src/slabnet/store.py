@@ -24,7 +24,7 @@ from slabnet.model.drawing import Mask
 from slabnet.model.layers import SlabLayer
 from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.model.mixture import members_in
-from slabnet.model.networks import Network, build_network, declared
+from slabnet.model.networks import Network, build_network, weigh
 from slabnet.selection.rules import describe, slab_layers
 
 FORMAT = 1
@@ -96,6 +96,9 @@ def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
             said = one_line(f"{error}" if isinstance(error, SlabnetError) else f"{type(error).__name__}: {error}")
             raise FileError(f"load: {path} describes no network slabnet knows: {said}") from None
     try:
+        outputs = header["likelihood"].get("outputs", 0)
+        if outputs > sum(value.numel() for value in tensors.values()):
+            raise ValueError(f"{one_line(outputs)} outputs in a file of fewer numbers")
         likelihood = likelihood_from(header["likelihood"])
     except (SlabnetError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"load: {path} must have a likelihood slabnet knows, got: {one_line(str(error))}") from None
@@ -116,9 +119,9 @@ def _built(spec: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -
     held = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     if spec.get("kind") == "compact":  # its tensors hold only what is left
         return unpack(spec, tensors)
-    layers, weights = declared(spec)
-    if layers > len(held) or weights > sum(value.numel() for value in held.values()):
-        raise Misfit(f"too small for {one_line(layers)} layers of {one_line(weights)} weights")
+    too_small = weigh(spec, len(held), sum(value.numel() for value in held.values()))
+    if too_small is not None:
+        raise Misfit(too_small)
     net = build_network(spec)
     _check_tensors(net, tensors, path, likelihood_of(net))
     _fill(net, tensors, likelihood_of(net))

@@ -20,7 +20,13 @@ from slabnet.core.files import write_atomically
 from slabnet.core.version import __version__
 
 _HEADER = "slabnet"
+# What a file may hold, so that one of 16 MB is read within 2 s and 500 MB; whoever writes keeps to it too.
 LONGEST_HEADER = 1 << 24  # characters; what is read from them takes some twenty times as much
+MOST_LISTS = 1 << 18  # lists and tables in the header
+MOST_NAMES = 1 << 19  # names in its tables
+MOST_DIGITS = 100  # of a whole number in it
+MOST_TENSORS = 1 << 14
+MOST_DIMENSIONS = 8
 
 
 def as_text(header: dict[str, Any]) -> str:
@@ -31,6 +37,9 @@ def as_text(header: dict[str, Any]) -> str:
 def write_container(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write header and tensors so that the name holds either what it held before, or all of it."""
     text = as_text(header | {"checksum": _checksum(as_text(header), tensors)})
+    too_much = _too_much(text, {name: tuple(value.shape) for name, value in tensors.items()})
+    if too_much:
+        raise FileError(f"write: {path} must hold {too_much}")
     write_atomically(path, to_bytes(tensors, {_HEADER: text}))  # one key: safetensors does not sort several
 
 
@@ -41,12 +50,14 @@ def read_container(path: str | Path, where: str, newest: int) -> tuple[dict[str,
             text = (file.metadata() or {}).get(_HEADER)
             if text is None:
                 raise FileError(f"{where}: {path} must be a slabnet file, got a safetensors file without its header")
-            if len(text) > LONGEST_HEADER:
-                said = f"at most {LONGEST_HEADER} characters, got {len(text)}"
-                raise FileError(f"{where}: {path} must have a header of {said}")
-            header: dict[str, Any] = json.loads(text)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, RecursionError, OSError, MemoryError) as error:
+            names = file.keys()
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names[: MOST_TENSORS + 1]}
+            too_much = _too_much(text, shapes)
+            if too_much:
+                raise FileError(f"{where}: {path} must hold {too_much}")
+            header: dict[str, Any] = json.loads(text, parse_int=_whole)
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, ValueError, RecursionError, OSError, MemoryError, RuntimeError) as error:
         raise FileError(f"{where}: {path} must be a whole slabnet file, got: {one_line(str(error))}") from None
     if not isinstance(header, dict) or not _is_number(header.get("format")):
         raise FileError(f"{where}: {path} must have a slabnet header, got one without a format number")
@@ -57,6 +68,25 @@ def read_container(path: str | Path, where: str, newest: int) -> tuple[dict[str,
     if checksum != _checksum(_safe_text(header, path, where), tensors):
         raise FileError(f"{where}: {path} must match its checksum, got a damaged file")
     return header, tensors
+
+
+def _too_much(text: str, shapes: dict[str, tuple[int, ...]]) -> str:
+    """What of a file is more than any of ours needs, in words; found before anything is made of it."""
+    dimensions = max(map(len, shapes.values()), default=0)
+    counts = [
+        (len(text), LONGEST_HEADER, "characters of header"),
+        (text.count("[") + text.count("{"), MOST_LISTS, "lists and tables in its header"),
+        (text.count('":'), MOST_NAMES, "names in its header"),
+        (len(shapes), MOST_TENSORS, "tensors"),
+        (dimensions, MOST_DIMENSIONS, "dimensions in a tensor"),
+    ]
+    return next((f"at most {most} {what}, got {count} or more" for count, most, what in counts if count > most), "")
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(text)} digits")
+    return int(text)
 
 
 def _is_number(value: Any) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _LONGEST = 80
+_ROOM = 1000  # characters more than are shown, since white space is put together
 
 
 class SlabnetError(Exception):
@@ -78,7 +79,8 @@ def printable(text: str) -> str:
 def one_line(value: object, longest: int = _LONGEST) -> str:
     """`value` as text without line breaks or control characters, cut to a readable length."""
     text = value if isinstance(value, str) else str(value) if isinstance(value, PurePath) else repr(value)
-    text = printable(" ".join(text.split()))
+    start = text[: longest + _ROOM]  # what a file declares may be megabytes long
+    text = printable(" ".join(start.split())) + ("..." if len(text) > len(start) else "")
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 

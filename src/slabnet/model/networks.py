@@ -246,6 +246,7 @@ def build_network(spec: dict[str, Any]) -> Network:
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
 
 
+<<<<<<< HEAD
 def _members_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """The specifications of the members of a mixture."""
     members = spec.get("members")
@@ -256,23 +257,50 @@ def _members_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return members
 
 
-def declared(spec: dict[str, Any]) -> tuple[int, int]:
-    """(layers, weights) that `build_network(spec)` would make at least, found without making any."""
+def weigh(spec: dict[str, Any], tensors: int, numbers: int) -> str | None:
+    """What `build_network(spec)` would need beyond so many tensors and numbers, in words; found without making any."""
+    layers, weights = _declared(spec, min(tensors, MOST_LAYERS))
+    if layers > min(tensors, MOST_LAYERS) or weights > numbers:
+        return f"too small for {layers} layers of {weights} weights"
+    return None
+
+
+def _declared(spec: dict[str, Any], most: int) -> tuple[int, int]:
+    """(layers, weights) of a network of at most so many layers, the least that it would have.
+
+    No length and no width that a file declares is multiplied before it is known to be small.
+    """
     if spec.get("kind") == "mixture":
-        counts = [declared(member) for member in _members_of(spec)]
+        counts = [_declared(member, most) for member in _members_of(spec)]
         return sum(layers for layers, _ in counts), sum(weights for _, weights in counts)
+    for name in ("channels", "hidden") if spec.get("kind") == "convnet" else ("sizes",):
+        if len(spec[name]) > most + 1:
+            refuse("network", name, f"at most {most + 1} long for the tensors there are", f"{len(spec[name])} of them")
+    each: list[int] = []
     if spec.get("kind") == "convnet":
-        channels, *sides = (check_whole("convnet", "input_shape", size, at_least=1) for size in spec["input_shape"])
-        kernel, pool = (check_whole("convnet", name, spec[name], at_least=1) for name in ("kernel_size", "pool"))
-        widths = [check_whole("convnet", "channels", width, at_least=1) for width in spec["channels"]]
-        each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise([channels, *widths])]
-        flat = [channels, *widths][-1] * math.prod(side // pool ** len(widths) for side in sides)
-        dense = [flat, *spec["hidden"], spec["classes"]]
+        shape, kernel, pool = spec["input_shape"], spec["kernel_size"], spec["pool"]
+        if not isinstance(shape, list) or len(shape) - 1 not in _SLAB:
+            refuse("convnet", "input_shape", "channels and one to three sizes", shape)
+        least = [*((1, size) for size in (*shape, kernel, pool, *spec["channels"])), (1, spec["classes"])]
+        _check_below(WIDEST, least)
+        sides = shape[1:]
+        for _ in spec["channels"]:
+            sides = [side // pool for side in sides]
+        widths = [shape[0], *spec["channels"]]
+        each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise(widths)]
+        dense = [widths[-1] * math.prod(sides), *spec["hidden"], spec["classes"]]
     else:
-        each, dense = [], list(spec["sizes"])
-    dense = [check_whole("network", "sizes", size, at_least=0) for size in dense]
+        dense = list(spec["sizes"])
+    _check_below(WIDEST**3 * WIDEST, [(0, size) for size in dense])
     each += [a * b for a, b in itertools.pairwise(dense)]
     members = spec.get("options", {}).get("members", 1) if spec.get("method") == "ensemble" else 1
-    members = check_whole("ensemble", "members", members, at_least=1)
     outputs = spec["likelihood"].get("outputs", 0)  # each of which has a dispersion
-    return members * len(each), members * sum(each) + check_whole("likelihood", "outputs", outputs, at_least=0)
+    _check_below(WIDEST, [(1, members), (0, outputs)])
+    return members * len(each), members * sum(each) + outputs
+
+
+def _check_below(most: int, sizes: list[tuple[int, Any]]) -> None:
+    """Refuse sizes that are no whole numbers, or larger than any that we make."""
+    for least, size in sizes:
+        if check_whole("network", "sizes", size, at_least=least) > most:
+            refuse("network", "sizes", f"at most {most}", size)
