@@ -69,6 +69,11 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
         "threshold": None if selection is None else selection.threshold,
         "about": about,
     }
+    numbers = sum(value.numel() for value in tensors.values())
+    if isinstance(net, Network) and not isinstance(net, Compact):
+        too_small = weigh(net.spec, len(tensors), numbers)
+        if too_small is not None:
+            refuse("save", "net", "a network that load takes", f"one whose file would be {too_small}")
     tensors |= {} if selection is None else _as_tensors(selection)
     try:
         as_text(header)
@@ -79,7 +84,16 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
 
 def load(path: str | Path, into: nn.Module | None = None) -> nn.Module:
     """Read a `.slab` file. `into`: a module of your own class, converted as the saved one was, to be filled."""
+    return load_with_header(path, into)[0]
+
+
+def load_with_header(path: str | Path, into: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
+    """The same with the JSON header, for who needs both: a file is read and checked once."""
     header, tensors = _read(Path(path))
+    return _load(path, header, tensors, into), header
+
+
+def _load(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor], into: nn.Module | None) -> nn.Module:
     if "network" not in header:
         raise FileError(f"load: {path} must be a model, got a selection; read it with load_selection(path, net)")
     _check_numbers(tensors, path)

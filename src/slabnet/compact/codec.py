@@ -15,9 +15,12 @@ from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior
 from slabnet.core.errors import SlabnetError, check_choice, one_line
 from slabnet.model.likelihoods import likelihood_from
+from slabnet.model.networks import MOST_LAYERS
 from slabnet.model.priors import LayerPrior
 
-MOST = 2**25  # entries a layer may have, what is left and what is not: some bytes can declare any number
+MOST = 2**25  # entries all layers of a file of 16 MB may have, what is left and what is not; more in a larger file
+MOST_PARTS = 4 * MOST_LAYERS
+MOST_AXES = 5  # of a weight: units, inputs, and three of a kernel
 WIDEST = 2**24  # numbers that one row may become on its way
 
 
@@ -52,6 +55,7 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
     keep = check_choice("compact", "keep", spec["keep"], ("means", "distribution"))
     check_choice("compact", "method", spec["method"], METHODS)
     rest = dict(tensors)
+    _weigh(spec, tensors)
     likelihood = likelihood_from(spec["likelihood"])
     state = {name: _pop(rest, f"likelihood.{name}") for name in likelihood.state_dict()}
     inputs = _positions(rest, "inputs")
@@ -79,6 +83,26 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
     made_net.to(next(p.dtype for p in made_net.body.parameters()))
     likelihood.load_state_dict(state)
     return made_net.eval()
+
+
+def _weigh(spec: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Refuse what declares more than its file may, before anything is made: parts, entries, outputs."""
+    parts, size = spec["parts"], sum(value.nbytes for value in tensors.values())
+    if not isinstance(parts, list) or len(parts) > MOST_PARTS:
+        raise Misfit(f"with {len(parts)} parts, of which there are at most {MOST_PARTS}")
+    entries = 0
+    for index, said in enumerate(parts):
+        if said["part"] == "layer":
+            shape = said["of"]
+            sizes = [said["inputs"], said["groups"], *shape[:MOST_AXES]]
+            if not 2 <= len(shape) <= MOST_AXES or not all(type(n) is int and 0 <= n < 2**31 for n in sizes):
+                raise Misfit(f"in which {index}.mu is part of {one_line(shape)}")
+            entries += len(_pop(dict(tensors), f"{index}.units")) * math.prod([said["inputs"], *shape[2:]])
+    if entries > max(MOST, 2 * size):
+        raise Misfit(f"with {entries} entries in its layers, of which there are at most {max(MOST, 2 * size)}")
+    outputs = spec["likelihood"].get("outputs", 0)
+    if outputs > sum(value.numel() for value in tensors.values()):
+        raise Misfit(f"of fewer numbers than {one_line(outputs)} outputs")
 
 
 def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
@@ -120,17 +144,11 @@ def _check_features(parts: list[nn.Module]) -> None:
 
 def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
     """One layer and the units of the full layer it has; takes its tensors out of `rest`."""
-    shape, groups = [int(size) for size in said["of"]], int(said["groups"])
+    shape, groups = said["of"], said["groups"]  # small whole numbers: see `_weigh`
     units, columns = (_positions(rest, at + name) for name in ("units", "columns"))
     counts, values = _positions(rest, at + "counts"), _pop(rest, at + "mu")
-    size = (len(units), int(said["inputs"]), *shape[2:])
-    if (
-        len(shape) not in (2, 3, 4, 5)
-        or min(*shape, groups) < 1
-        or size[1] < 0
-        or math.prod(shape) >= 2**62
-        or math.prod(size) > MOST
-    ):
+    size = (len(units), said["inputs"], *shape[2:])
+    if min(*shape, groups) < 1 or math.prod(shape) >= 2**62:
         raise Misfit(f"in which {at}mu is part of {one_line(shape)}")
     fits = len(counts) == len(units) and sum(counts.tolist()) == len(columns) == len(values) and values.ndim == 1
     if not fits or (len(columns) and int(columns.max()) >= math.prod(size[1:])):
@@ -147,7 +165,7 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     if keep == "means":
         if bias is not None and bias.shape != (len(units),):
             raise Misfit(f"in which {at}bias_mu does not fit")
-        return kept_layer(values.new_zeros(size).masked_scatter(mask, values), mask, bias, geometry), units
+        return kept_layer(values, mask, bias, geometry), units  # in the order of the rows, as `columns` are
     prior, reads = _prior(said["prior"]), _positions(rest, at + "inputs")
     _check_subset(at + "inputs", reads, shape[1] * groups)
     if len(reads) != size[1]:

@@ -112,10 +112,10 @@ class Kept(_Sparse):
 
     bias: nn.Parameter | None
 
-    def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> None:
+    def __init__(self, values: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> None:
         super().__init__()
         self._remember(mask, geometry)
-        self.values = nn.Parameter(weight[mask].clone())
+        self.values = nn.Parameter(values.clone())
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
 
     @property
@@ -130,8 +130,8 @@ class Kept(_Sparse):
 class KeptLinear(Kept):
     """A linear layer of what is left: by rows in C where that is faster, else dense."""
 
-    def __init__(self, weight: Tensor, mask: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, mask, bias, {})
+    def __init__(self, values: Tensor, mask: Tensor, bias: Tensor | None) -> None:
+        super().__init__(values, mask, bias, {})
         self._dense: tuple[int, Tensor] | None = None
         self._chain: SparseChain | None = None
 

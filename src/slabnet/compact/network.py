@@ -272,7 +272,7 @@ def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Ke
     left, mu, rho = (ungroup(t, groups)[units][:, inputs] for t in (mask[0], layer.weight.mu, layer.weight.rho))
     if keep == "means":
         intercepts = None if layer.bias is None else (layer.bias.mu * mask[1])[units]
-        return kept_layer(mu, left, intercepts, geometry), said
+        return kept_layer(mu[left], left, intercepts, geometry), said
     bias = None
     if layer.bias is not None:
         own = mask[1][units]
@@ -282,9 +282,9 @@ def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Ke
     return made, said | {"prior": layer.prior.spec()}
 
 
-def kept_layer(weight: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> Kept:
-    """A plain layer of what is left."""
-    return KeptConv(weight, mask, bias, geometry) if geometry else KeptLinear(weight, mask, bias)
+def kept_layer(values: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> Kept:
+    """A plain layer of what is left: the entries of `mask`, row by row."""
+    return KeptConv(values, mask, bias, geometry) if geometry else KeptLinear(values, mask, bias)
 
 
 @torch.no_grad()

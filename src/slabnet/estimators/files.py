@@ -18,9 +18,11 @@ from slabnet.estimators.tempering import Trial
 from slabnet.model.mixture import members_in
 from slabnet.model.networks import Network
 from slabnet.prediction.extrapolation import TrainingSupport
-from slabnet.store import load, load_selection, read_header, save
+from slabnet.store import load_selection, load_with_header, save
 
-MOST_DRAWS = 10**6
+MOST_DRAWS = 10_000  # that a file asks for with every prediction
+KINDS_OF_LABELS = "biufUO"  # numbers, texts, and objects that are one of them
+LONGEST_KIND = 20  # characters that name such a type
 MOST_BYTES = 2**20  # that labels may take for being stored wider than the longest of them
 PARAMS = ("psi", "sigma_beta", "epochs", "batch_size", "lr", "omega_lr", "standardize", "random_state", "verbose")
 KINDS: dict[str, type[SlabEstimator]] = {"classifier": SlabClassifier, "regressor": SlabRegressor}
@@ -38,6 +40,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
     """
     if not hasattr(model, "network_"):
         refuse("save_estimator", "model", "a fitted estimator", type(model).__name__)
+    if model.draws > MOST_DRAWS:
+        refuse("save_estimator", "draws", f"at most {MOST_DRAWS} in a file", model.draws)
     names = getattr(model, "feature_names_in_", None)
     kept: dict[str, Any] = {
         "kind": "classifier" if isinstance(model, SlabClassifier) else "regressor",
@@ -70,18 +74,17 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
 
 def load_estimator(path: str | Path) -> SlabEstimator:
     """Read what `save_estimator` wrote: an estimator that predicts as the saved one did."""
-    header = read_header(path)
+    net, header = load_with_header(path)
     kept = header["about"].get("estimator")
     if not isinstance(kept, dict):
         refuse("load_estimator", "path", "the file of an estimator or of a fitted table", f"{path}, one without")
-    net = load(path)
     assert isinstance(net, Network)
     try:
         model = _filled(net, kept, header["about"])
         model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
     except SlabnetError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError) as error:
         raise FileError(f"load_estimator: {path} must describe an estimator, got: {one_line(repr(error))}") from None
     return model
 
@@ -144,7 +147,9 @@ def _classes(labels: list[Any], kind: str) -> Any:
     plain = all(isinstance(label, (str, int, float)) for label in labels)
     if not plain or len(set(labels)) != len(labels) or not isinstance(kind, str):
         raise ValueError(f"classes {one_line(labels)} of type {one_line(kind)}")
-    wanted = np.dtype(kind)
+    wanted = np.dtype(kind) if len(kind) <= LONGEST_KIND else np.dtype("V")
+    if wanted.kind not in KINDS_OF_LABELS or wanted.shape:
+        raise ValueError(f"classes of type {one_line(kind)}")
     if wanted.kind == "U" and wanted.itemsize * len(labels) > MOST_BYTES:
         return np.asarray(labels, dtype=np.str_)
     return np.asarray(labels, dtype=wanted)

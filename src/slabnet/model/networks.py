@@ -25,7 +25,10 @@ from slabnet.model.network import Network
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import layer_prior
 
-__all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "declared", "mlp"]
+__all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp", "weigh"]
+
+MOST_LAYERS = 1000  # that are built from a file
+WIDEST = 2**24  # sizes that a file may declare
 
 _PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
