@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,8 +16,9 @@ import typer
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, one_line, printable, refuse
-from slabnet.core.files import check_writable, checkpoints_of, is_there
+from slabnet.core.files import check_writable, checkpoints_of, is_there, remove_leftovers
 from slabnet.core.json_text import json_text
+from slabnet.core.locks import holding
 from slabnet.core.signals import halting
 from slabnet.core.version import __version__
 from slabnet.experiments.commands import Json, commands, parse_widths
@@ -144,12 +145,14 @@ def fit(
         join()
         kept = (out, resume or restarted(), checkpoint_every)
         try:
-            if is_table:
-                share = 0.2 if test_size is None else test_size
-                job = (str(target), settings, task, share, _names(drop), _names(categorical))
-                _fit_table(data, kept, json, job)
-            else:
-                _fit_named(data, kept, json, settings)
+            with holding(checkpoints_of(out), "fit") if _speaks() else nullcontext():
+                remove_leftovers(out)
+                if is_table:
+                    share = 0.2 if test_size is None else test_size
+                    job = (str(target), settings, task, share, _names(drop), _names(categorical))
+                    _fit_table(data, kept, json, job)
+                else:
+                    _fit_named(data, kept, json, settings)
         finally:
             leave()
         write_model_report(out, report, data if is_table else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import secrets
@@ -47,6 +48,13 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
         raise
     _flush_folder(path.parent)
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Take away what processes that were killed while they wrote `path` have left beside it."""
+    path = Path(path)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.????????.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -249,7 +249,6 @@ def build_network(spec: dict[str, Any]) -> Network:
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
 
 
-<<<<<<< HEAD
 def _members_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """The specifications of the members of a mixture."""
     members = spec.get("members")

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import FileError, SlabnetError, check_number, check_whole, one_line, printable, refuse
+from slabnet.core.locks import LOCK
 from slabnet.core.version import __version__
 
 FORMAT = 1
@@ -204,7 +205,7 @@ def forget(folder: Path) -> None:
     """Take away the checkpoints of a run whose model is written; unfinished ones that were set aside stay."""
     for member in folder.glob("member-*"):
         forget(member)
-    for path in [*found(folder), folder / BEST]:
+    for path in [*found(folder), folder / BEST, folder / LOCK]:
         path.unlink(missing_ok=True)
     with suppress(OSError):  # there is something else in it
         folder.rmdir()

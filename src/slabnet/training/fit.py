@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import nn
 
 from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_choice, refuse
+from slabnet.core.locks import holding
 from slabnet.core.noise import Seed
 from slabnet.core.records import History
 from slabnet.core.threads import threads_for
@@ -116,14 +117,15 @@ class _Task:
             if kept is None:
                 return Loop(state, watch, self.on_epoch).run()
             keeper = Keeper(kept, setup.describe(), TrainConfig().model_dump(mode="json"))
-            if group.leads:
-                keeper.clean()
-            if not self.resume and group.leads:
-                keeper.start_afresh()
-            elif self.resume and (earlier := group.share(keeper.latest() if group.leads else None)) is not None:
-                state.restore(*earlier)
-            with keeper.listening():
-                return Loop(state, watch, self.on_epoch, keeper).run()
+            with holding(keeper.folder, "fit") if group.leads else nullcontext():
+                if group.leads:
+                    keeper.clean()
+                if not self.resume and group.leads:
+                    keeper.start_afresh()
+                elif self.resume and (earlier := group.share(keeper.latest() if group.leads else None)) is not None:
+                    state.restore(*earlier)
+                with keeper.listening():
+                    return Loop(state, watch, self.on_epoch, keeper).run()
 
 
 @contextmanager
