@@ -37,7 +37,7 @@ def test_another_process_is_refused_by_name_and_its_death_frees_the_folder(tmp_p
     folder = tmp_path / "run"
     process = holder(folder)
     try:
-        wanted = f"in use by process {process.pid} on {platform.node()}"
+        wanted = f"got process {process.pid} on {platform.node()}"
         with pytest.raises(sn.ArgumentError, match=wanted), holding(folder, "fit"):
             pytest.fail("two have it")
         x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
@@ -68,7 +68,7 @@ def test_a_thread_may_ask_again_and_another_one_may_not(tmp_path: Path) -> None:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert "in use by process" in said[0]
+    assert "got process" in said[0]
     assert not (tmp_path / "run").exists()  # it was made here, and nothing came into it
 
 
@@ -89,7 +89,7 @@ def test_two_fits_to_one_file(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert (second.returncode, second.stdout, second.stderr.count("\n")) == (2, "", 1)
-    assert f"in use by process {process.pid}" in second.stderr
+    assert f"got process {process.pid} on " in second.stderr
     assert not out.exists()
     (tmp_path / ".m.slab.01ab23cd.tmp").write_bytes(b"half")  # of a process that was killed
     (tmp_path / ".other.slab.01ab23cd.tmp").write_bytes(b"half")

@@ -60,8 +60,8 @@ def _take(folder: Path, where: str) -> int:
         except BlockingIOError:
             holder = os.read(lock, _LONGEST).decode(errors="replace").strip()
             os.close(lock)
-            came = f"{folder}, in use by {one_line(holder) or 'another process'}"
-            refuse(where, "the folder of the run", "used by one process at a time", came)
+            came = f"{one_line(holder) or 'another process'}, which works in {folder}"
+            refuse(where, "the folder of the run", "free of other processes", came)
         except OSError:  # a file system without locks
             pass
         if _is_at(lock, path):
