@@ -42,7 +42,9 @@ def test_another_process_is_refused_by_name_and_its_death_frees_the_folder(tmp_p
             pytest.fail("two have it")
         x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
         with pytest.raises(sn.ArgumentError, match=wanted):
-            sn.fit(sn.mlp((3, 2)), (x, (x[:, 0] > 0).long()), sn.TrainConfig(epochs=1), checkpoint=folder)
+            sn.fit(
+                sn.mlp((3, 2)), (x, (x[:, 0] > 0).long()), sn.TrainConfig(epochs=1, batch_size=20), checkpoint=folder
+            )
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
