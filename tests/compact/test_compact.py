@@ -55,18 +55,24 @@ def same(net: nn.Module, chosen: sn.Selection, x: Tensor) -> None:
     activation=ACTIVATION,
     share=st.floats(0.1, 0.6),
     seed=st.integers(0, 10_000),
+    skip=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
-def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int) -> None:
-    net = sn.mlp(sizes, activation=activation, likelihood="gaussian").double()
+@settings(max_examples=60, deadline=None)
+def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int, skip: bool) -> None:
+    net = sn.mlp(sizes, activation=activation, likelihood="gaussian", skip=skip).double()
     same(net, random_model(net, share, seed, rho=(-3, 0)), rows((6, sizes[0]), seed))
 
 
-@given(share=st.floats(0.05, 0.4), seed=st.integers(0, 10_000), activation=st.sampled_from(["relu", "sigmoid"]))
-@example(share=0.125, seed=44, activation="sigmoid")  # a channel fed by constants through a padded convolution
-@settings(max_examples=20, deadline=None)
-def test_convolutions(share: float, seed: int, activation: str) -> None:
-    net = sn.convnet((2, 5, 5), 2, channels=(3, 4), hidden=(3,), activation=activation).double()
+@given(
+    share=st.floats(0.05, 0.4),
+    seed=st.integers(0, 10_000),
+    activation=st.sampled_from(["relu", "sigmoid"]),
+    skip=st.booleans(),
+)
+@example(share=0.125, seed=44, activation="sigmoid", skip=False)  # constants through a padded convolution
+@settings(max_examples=30, deadline=None)
+def test_convolutions(share: float, seed: int, activation: str, skip: bool) -> None:
+    net = sn.convnet((2, 5, 5), 2, channels=(3, 4), hidden=(3,), activation=activation, skip=skip).double()
     chosen = random_model(net, share, seed, rho=(-3, 0))
     x = rows((3, 2, 5, 5), seed)
     if chosen.feasible:
@@ -112,13 +118,14 @@ def test_what_was_kept_is_told() -> None:
 
 @pytest.mark.parametrize("draw", ["local", "relaxed", "straight_through"])
 @pytest.mark.parametrize("keep_all_intercepts", [True, False])
-def test_post_training_is_that_of_the_masked_network(draw: str, keep_all_intercepts: bool) -> None:
-    net = sn.mlp((12, 20, 15, 3), activation="sigmoid" if keep_all_intercepts else "relu").double()
+@pytest.mark.parametrize("skip", [False, True])
+def test_post_training_is_that_of_the_masked_network(draw: str, keep_all_intercepts: bool, skip: bool) -> None:
+    net = sn.mlp((12, 20, 15, 3), activation="sigmoid" if keep_all_intercepts else "relu", skip=skip).double()
     chosen = random_model(net, 0.12, 3, rho=(-3, 0))
     x = rows((60, 12))
     data = (x, torch.arange(60) % 3)
     small = sn.compact(net, chosen, "distribution")
-    assert len(small.inputs) < 12 or len(small.neurons["body.1"]) < 20
+    assert len(small.inputs) < 12 or len(next(iter(small.neurons.values()))) < 20
     config = sn.TrainConfig(epochs=4, batch_size=15, draw=draw, lr=0.01, dtype="float64")
     before = {name: p.detach().clone() for name, p in small.named_parameters()}
     full = copy.deepcopy(net)

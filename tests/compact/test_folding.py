@@ -18,10 +18,11 @@ from slabnet.selection.rules import describe
     activation=st.sampled_from(["relu", "sigmoid", "softplus", "tanh", "gelu"]),
     share=st.floats(0, 0.6),
     seed=st.integers(0, 10_000),
+    skip=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
-def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int) -> None:
-    net = sn.mlp(sizes, activation=activation, likelihood="gaussian").double()
+@settings(max_examples=80, deadline=None)
+def test_linear_chains(sizes: list[int], activation: str, share: float, seed: int, skip: bool) -> None:
+    net = sn.mlp(sizes, activation=activation, likelihood="gaussian", skip=skip).double()
     chosen = random_model(net, share, seed, intercepts=0.7)
     folded, small = sn.path_model(net, chosen)
     x = torch.randn(6, sizes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -31,11 +32,16 @@ def test_linear_chains(sizes: list[int], activation: str, share: float, seed: in
     assert small.total.median_weights == chosen.total.active_weights
 
 
-@given(share=st.floats(0.02, 0.4), seed=st.integers(0, 10_000), activation=st.sampled_from(["relu", "sigmoid"]))
-@example(share=0.125, seed=44, activation="sigmoid")  # a channel fed by constants through a padded convolution
-@settings(max_examples=40, deadline=None)
-def test_padded_convolutions_keep_constant_channels(share: float, seed: int, activation: str) -> None:
-    net = sn.convnet((1, 4, 4), 2, channels=(2, 3), hidden=(3,), activation=activation).double()
+@given(
+    share=st.floats(0.02, 0.4),
+    seed=st.integers(0, 10_000),
+    activation=st.sampled_from(["relu", "sigmoid"]),
+    skip=st.booleans(),
+)
+@example(share=0.125, seed=44, activation="sigmoid", skip=False)  # constants through a padded convolution
+@settings(max_examples=50, deadline=None)
+def test_padded_convolutions_keep_constant_channels(share: float, seed: int, activation: str, skip: bool) -> None:
+    net = sn.convnet((1, 4, 4), 2, channels=(2, 3), hidden=(3,), activation=activation, skip=skip).double()
     chosen = random_model(net, share, seed, intercepts=0.7)
     folded, small = sn.path_model(net, chosen)
     x = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -121,8 +121,8 @@ def of_means(net: nn.Module, shape: tuple[int, ...], seed: int = 2) -> Case:
     return Case(make_plan(small, None), batches(shape), check)
 
 
-def of_draws(likelihood: str) -> Case:
-    net = sn.mlp((9, 12, 8, 2), likelihood=likelihood)
+def of_draws(likelihood: str, skip: bool = False) -> Case:
+    net = sn.mlp((9, 12, 8, 2), likelihood=likelihood, skip=skip)
     chosen = random_model(net, 0.3, 4, rho=(-3, -1))
     about = {"estimator": {"scaling_x": {"centre": [0.5] * 9, "scale": [2.0] * 9}}}
 
@@ -153,6 +153,9 @@ def of_yes_or_no() -> Case:
 def cases() -> dict[str, Case]:
     made = {name: of_means(sn.mlp((9, 12, 8, 3), activation=name), (9,)) for name in ACTIVATIONS}
     made["convnet"] = of_means(sn.convnet((2, 8, 8), 3, channels=(4, 5), hidden=(6,)), (2, 8, 8))
+    made["skip"] = of_means(sn.mlp((9, 12, 8, 3), skip=True), (9,))
+    made["convnet skip"] = of_means(sn.convnet((2, 8, 8), 3, channels=(4,), hidden=(6, 5), skip=True), (2, 8, 8))
+    made["draws skip"] = of_draws("gaussian", skip=True)
     made["convnet1d"] = of_means(sn.convnet((2, 9), 3, channels=(4,), hidden=()), (2, 9))
     every_kind = nn.Sequential(
         sn.Conv2d(2, 6, 3, padding=1, padding_mode="replicate", groups=2),
@@ -184,7 +187,8 @@ def test_numpy_alone(cases: dict[str, Case], tmp_path: Path) -> None:
 
 
 def test_torch_without_slabnet(cases: dict[str, Case], tmp_path: Path) -> None:
-    some = {name: cases[name] for name in ("relu", "every kind", "draws categorical", "draws gaussian", "yes or no")}
+    names = ("relu", "skip", "convnet skip", "every kind", "draws categorical", "draws skip", "yes or no")
+    some = {name: cases[name] for name in names}
     found = elsewhere(WITH_TORCH, ["slabnet"], to_torch, ".pt2", some, tmp_path)
     for name, case in some.items():
         for x, one in zip(case.xs, found[name], strict=True):

@@ -13,6 +13,7 @@ import slabnet as sn
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.elbo import elbo, kl
 from slabnet.model.layers import Linear
+from slabnet.model.paths import chain_of
 from slabnet.training import dead_units
 from slabnet.training.dead_units import EPSILON, Cutter, can_cut, find_alive
 from slabnet.training.optimiser import make_optimiser
@@ -28,7 +29,10 @@ def layers(net: sn.Network) -> list[Linear]:
 
 
 def network(seed: int = 0, **options: object) -> sn.Network:
-    """6-5-4-3: hidden unit 2 of the second layer sends nothing, unit 1 of the first sends to that one only."""
+    """6-5-4-3: hidden unit 2 of the second layer sends nothing, unit 1 of the first sends to that one only.
+
+    Nobody reads input 4, neither in the first layer nor, in an input-skip network, again.
+    """
     net = sn.mlp((6, 5, 4, 3), seed=seed, **options)  # type: ignore[arg-type]
     first, second, third = layers(net)
     with torch.no_grad():
@@ -37,6 +41,10 @@ def network(seed: int = 0, **options: object) -> sn.Network:
         second.weight.omega[2, 1] = 5.0  # type: ignore[index]
         first.weight.mu[:, 4] = 0.0
         first.weight.omega[:, 4] = -2.0  # type: ignore[index]
+        for layer in (second, third):  # a plain layer has no column there
+            again = slice(layer.weight.mu.shape[1] - 6 + 4, layer.weight.mu.shape[1] - 1 if net.spec.get("skip") else 0)
+            layer.weight.omega[:, again] = -2.0  # type: ignore[index]
+            layer.weight.mu[:, again] = 0.0
     return net
 
 
@@ -63,8 +71,9 @@ def data() -> tuple[Tensor, Tensor]:
     return x, torch.randint(0, 3, (40,), generator=g)
 
 
-def test_the_dead_are_found_from_the_outputs_backwards() -> None:
-    alive = find_alive(layers(network()), POWER)
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_dead_are_found_from_the_outputs_backwards(skip: bool) -> None:
+    alive = find_alive(chain_of(network(skip=skip)) or [], POWER)
     assert alive.inputs.tolist() == [True, True, True, True, False, True]
     assert alive.units[0].tolist() == [True, False, True, True, True]
     assert alive.units[1].tolist() == [True, True, False, True]
@@ -77,21 +86,22 @@ def test_noise_is_no_signal_but_a_weight_of_the_median_model_is_kept() -> None:
         third = layers(net)[2]
         third.weight.mu[:, 2], third.weight.rho[:, 2] = 0.0, 1.0
         third.weight.omega[:, 2] = -3.0  # type: ignore[index]
-        assert not find_alive(layers(net), POWER).units[1][2]
+        assert not find_alive(chain_of(net) or [], POWER).units[1][2]
         third.weight.omega[1, 2] = 0.1  # type: ignore[index]
-        assert find_alive(layers(net), POWER).units[1][2]
+        assert find_alive(chain_of(net) or [], POWER).units[1][2]
 
 
 def test_an_input_is_read_if_the_data_spoke_for_it() -> None:
     net = network()
     with torch.no_grad():
         layers(net)[0].weight.omega[0, 4] = 1.0  # type: ignore[index]
-    assert find_alive(layers(net), POWER).inputs[4]
-    assert find_alive(layers(network()), None).inputs.all()  # without the rows nothing is known of the inputs
+    assert find_alive(chain_of(net) or [], POWER).inputs[4]
+    assert find_alive(chain_of(network()) or [], None).inputs.all()  # without the rows nothing is known of the inputs
 
 
-def test_the_small_network_is_the_large_one_without_the_dead() -> None:
-    net = network()
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_small_network_is_the_large_one_without_the_dead(skip: bool) -> None:
+    net = network(skip=skip)
     cut = cutter(net)
     x, y = data()
     before = sn.median_model(net)
@@ -110,8 +120,9 @@ def test_the_small_network_is_the_large_one_without_the_dead() -> None:
         assert bool((after.active[name] == before.active[name]).all())
 
 
-def test_the_dead_get_what_the_bound_wants() -> None:
-    net = network()
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_dead_get_what_the_bound_wants(skip: bool) -> None:
+    net = network(skip=skip)
     cut = cutter(net)
     cut.cut(*data(), 100, sn.local, 3)
     first, second, third = layers(net)
@@ -125,8 +136,9 @@ def test_the_dead_get_what_the_bound_wants() -> None:
     assert float(cut.optimiser.state[first.weight.mu]["exp_avg"][1].abs().max()) == 0.0
 
 
-def test_what_the_small_network_learns_comes_back_in_full_shape() -> None:
-    net = network()
+@pytest.mark.parametrize("skip", [False, True])
+def test_what_the_small_network_learns_comes_back_in_full_shape(skip: bool) -> None:
+    net = network(skip=skip)
     cut = cutter(net)
     x, y = data()
     cut.cut(x, y, 100, sn.local, 3)
@@ -173,6 +185,19 @@ def test_what_cannot_be_cut_is_left_whole() -> None:
     assert not can_cut(sn.convnet((1, 8, 8), 3))
 
 
+def test_where_skips_carry_all_there_is_a_unit_stays() -> None:
+    net = sn.mlp((6, 5, 4, 3), skip=True)
+    _, second, third = layers(net)
+    with torch.no_grad():
+        second.weight.omega[:, :5] = third.weight.omega[:, :4] = -15.0  # type: ignore[index]
+    cut = cutter(net)
+    record = cut.cut(*data(), 100, sn.local, 3)
+    assert record is not None
+    assert record.left == (6, 1, 1, 3)
+    x = data()[0]
+    torch.testing.assert_close(cut.small(cut.columns(x)), net(x), rtol=1e-5, atol=1e-5)
+
+
 def test_small_networks_are_not_cut_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert not can_cut(sn.mlp((20, 50, 3)))
@@ -181,5 +206,5 @@ def test_small_networks_are_not_cut_by_default(monkeypatch: pytest.MonkeyPatch) 
 
 def test_forced_inputs_stay() -> None:
     net = network(prior=sn.Prior(include=(4,)))
-    assert find_alive(layers(net), POWER).inputs[4]
+    assert find_alive(chain_of(net) or [], POWER).inputs[4]
     assert EPSILON > 0

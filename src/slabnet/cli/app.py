@@ -104,6 +104,7 @@ def fit(
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
     members: Annotated[int | None, typer.Option(min=1, max=100, help="Posteriors to fit and average; 1.")] = None,
+    skip: Annotated[bool | None, typer.Option("--skip/--no-skip", help="Every layer reads the inputs again.")] = None,
     recipe: Annotated[str, typer.Option(help=f"Settings by name: {', '.join(Recipe.names())}.")] = "default",
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
@@ -119,7 +120,7 @@ def fit(
         settings = Recipe()  # what is left open follows the rule for tables
     else:
         settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
-    chosen = _given(method=method, hidden=parse_widths("fit", hidden), members=members)
+    chosen = _given(method=method, hidden=parse_widths("fit", hidden), members=members, skip=skip)
     steps = _given(epochs=epochs, seed=seed)
     network = NetworkConfig(**settings.network.model_dump(exclude_unset=True) | chosen)
     train = TrainConfig(**settings.train.model_dump(exclude_unset=True) | steps)

@@ -277,7 +277,7 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
     network, recipe = job.recipe.network, job.recipe
     kind: Any = SlabClassifier if task == "classification" else SlabRegressor
     prior = recipe.prior if recipe.prior.model_fields_set else None
-    options = {
+    options: dict[str, Any] = {
         "hidden": network.hidden if "hidden" in network.model_fields_set else None,
         "method": network.method,
         "activation": network.activation,
@@ -286,6 +286,7 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
         "start": recipe.start if recipe.start.model_fields_set else None,
         "config": recipe.train,
     }
+    options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
     return kind(**options, random_state=job.seed, verbose=1)  # type: ignore[no-any-return]
 
 

@@ -64,7 +64,7 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     sizes = (split.inputs, *recipe.network.hidden, split.classes)
     activation = recipe.network.activation
     network: dict[str, Any] = {"activation": activation, "method": method, "members": recipe.network.members}
-    net = mlp(sizes, prior=recipe.prior, start=recipe.start, seed=seed, **network)
+    net = mlp(sizes, skip=recipe.network.skip, prior=recipe.prior, start=recipe.start, seed=seed, **network)
     kept = checkpoints_of(out)
     keeping = Checkpoints(kept, every_minutes)
     history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from slabnet.compact.layers import Decided, Kept, Take
 from slabnet.compact.network import GEOMETRY, Compact, decided_layer, kept_layer
-from slabnet.compact.parts import is_sizes, plain_part
+from slabnet.compact.parts import WIDEST, is_sizes, plain_part
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior
 from slabnet.core.errors import SlabnetError, check_choice, one_line
 from slabnet.model.likelihoods import likelihood_from
 from slabnet.model.networks import MOST_LAYERS
 from slabnet.model.priors import LayerPrior
+from slabnet.model.skips import Fork, Join
 
 MOST = 2**25  # entries all layers of a file of 16 MB may have, what is left and what is not; more in a larger file
 MOST_PARTS = 4 * MOST_LAYERS
 MOST_AXES = 5  # of a weight: units, inputs, and three of a kernel
-WIDEST = 2**24  # numbers that one row may become on its way
 
 
 class Misfit(SlabnetError):
@@ -76,7 +76,7 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
             parts.append(plain_part(said))
     if rest or not neurons:
         raise Misfit(f"with the unknown {min(rest)}" if rest else "without layers")
-    if len(inputs) != int(next(said["inputs"] for said in spec["parts"] if said["part"] == "layer")):
+    if len(inputs) != _reads(spec["parts"]):
         raise Misfit("in which inputs does not fit")
     _check_widths(parts, spec)
     made_net = Compact(parts, likelihood, spec, inputs, neurons)
@@ -105,12 +105,18 @@ def _weigh(spec: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         raise Misfit(f"of fewer numbers than {one_line(outputs)} outputs")
 
 
+def _reads(parts: list[dict[str, Any]]) -> int:
+    """How many inputs of the full network are read: by the first layer, or by all that read the inputs again."""
+    first = next(said for said in parts if said["part"] == "layer" or said["part"] == "Fork")
+    return int(first["features"] if first["part"] == "Fork" else first["inputs"])
+
+
 def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
     """Refuse parts that do not take what the one before gives, found with shapes alone: compiled passes do not look."""
     if spec["row_shape"] is None:
         _check_features(parts)
         return
-    x = torch.empty(1, *spec["row_shape"], device="meta")
+    x = again = torch.empty(1, *spec["row_shape"], device="meta")
     for index, part in enumerate(parts):
         if isinstance(part, Take):
             if len(part.index) and int(part.index.max()) >= x.shape[part.dim]:
@@ -118,6 +124,12 @@ def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
             x = x.index_select(part.dim, part.index.to("meta"))
         elif isinstance(part, (Kept, Decided)):
             x = part.product(x, torch.empty(part.shape, device="meta"), None)
+        elif isinstance(part, Join):
+            x = part(x, again)
+        elif isinstance(part, Fork):
+            if x.ndim != 2 or part.features != x.shape[1]:
+                raise Misfit(f"in which part {index} forks {part.features} of {one_line(tuple(x.shape))}")
+            again = x
         else:
             x = part(x)
         if x.numel() > WIDEST:
@@ -129,6 +141,7 @@ def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
 def _check_features(parts: list[nn.Module]) -> None:
     """The same for rows of unknown shape: features or channels, as far as one part gives the next their number."""
     width: int | None = None
+    again = 0
     for index, part in enumerate(parts):
         if isinstance(part, Take):
             if width is not None and part.needs > width:
@@ -138,6 +151,14 @@ def _check_features(parts: list[nn.Module]) -> None:
             if width is not None and part.shape[1] != width:
                 raise Misfit(f"in which layer {index} reads {part.shape[1]} of {width}")
             width = part.shape[0]
+        elif isinstance(part, Fork):
+            if width is not None and part.features != width:
+                raise Misfit(f"in which part {index} forks {part.features} of {width}")
+            width = again = part.features
+        elif isinstance(part, Join):
+            if not again:
+                raise Misfit(f"in which part {index} joins what never forked")
+            width = None if width is None else width + again
         elif isinstance(part, nn.Flatten):
             width = None  # so many for each channel
 

@@ -20,7 +20,8 @@ from slabnet.model.drawing import Mask
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.networks import Network
-from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges
+from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges, wanted_of
+from slabnet.model.skips import Fork, Join
 from slabnet.selection.rules import describe
 
 
@@ -35,11 +36,19 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
     if chain is None:
         refuse("path_model", "net", "a chain of layers, whose paths are known", type(net).__name__)
     folded = copy.deepcopy(net)
-    names = {id(layer): name for name, layer in chain}
+    names = {id(link.layer): link.name for link in chain}
     body = net.body if isinstance(net, Network) else net
     masks: dict[str, Mask] = {}
     constants: Tensor | None = None  # what each unit that never varies sends; NaN for the others
+    again = torch.zeros(0)  # the same of the inputs that later layers read again
     for part in flat_parts(body) or [body]:
+        if isinstance(part, Fork):
+            if constants is None:
+                constants = torch.full((part.features,), float("nan")).to(chain[0].layer.weight.mu)
+            again = constants = constants.repeat_interleave(part.features // len(constants))
+        elif isinstance(part, Join):
+            assert constants is not None
+            constants = torch.cat([constants, again])
         if not isinstance(part, SlabLayer):
             if constants is not None and is_elementwise(part):
                 constants = torch.where(constants.isnan(), constants, _quietly(part, constants))
@@ -77,15 +86,15 @@ def _trim(net: nn.Module, chosen: Selection) -> Selection:
     """Drop what leads nowhere: weights and intercepts of units from which no output can be reached."""
     chain = chain_of(net)
     assert chain is not None
-    masks, ahead = dict(chosen.masks), None
-    for name, layer in reversed(chain):
+    masks, read = dict(chosen.masks), dict[str, Tensor]()
+    for at, (name, layer, *_) in reversed(list(enumerate(chain))):
         mask = masks[name]
-        if ahead is not None:
-            wanted = ahead if len(ahead) == len(mask[0]) else ahead.reshape(len(mask[0]), -1).any(1)
+        if at < len(chain) - 1:
+            wanted = wanted_of(chain, at, read)
             shape = (-1, *(1 for _ in mask[0].shape[1:]))
             mask = tuple(m & (wanted.reshape(shape) if i == 0 else wanted) for i, m in enumerate(mask))
         masks[name] = mask
-        ahead = unit_edges(layer, mask[0]).any(0)
+        read[name] = unit_edges(layer, mask[0]).any(0)
     return describe(net, masks, chosen.rule, chosen.threshold)
 
 

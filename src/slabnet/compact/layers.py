@@ -80,12 +80,13 @@ class _Sparse(nn.Module):
 
     @property
     def density(self) -> float:
-        return len(self.positions) / math.prod(self.shape)
+        return len(self.positions) / max(1, math.prod(self.shape))  # units may have intercepts only
 
     @property
     def sparse(self) -> bool:
         """Whether this layer is computed by rows."""
-        return not self.geometry and (self.density < SPARSE_BELOW or math.prod(self.shape) < FEW)
+        few = self.density < SPARSE_BELOW or math.prod(self.shape) < FEW
+        return few and not self.geometry and len(self.positions) > 0
 
     def whole(self, values: Tensor) -> Tensor:
         """The whole matrix or kernel, zero where nothing is left; gradients reach only what is."""

@@ -6,7 +6,6 @@ and shared by all who receive it, so such neurons stay; only what sends nothing 
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Literal, overload
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from slabnet.compact.folding import _trim, path_model
 from slabnet.compact.layers import Decided, Kept, KeptConv, KeptLinear, Take, plain_prior, ungroup
 from slabnet.compact.parts import as_list, is_plain, plain_part, plain_spec
+from slabnet.core.devices import device_of
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.records import Selection
 from slabnet.kernels.sparse import IDENTITY, SparseChain, SparseLayer, applies
@@ -26,8 +26,9 @@ from slabnet.model.layers.conv import ConvNd
 from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
-from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges
+from slabnet.model.paths import chain_of, flat_parts, per_weight, unit_edges, wanted_by, wanted_of
 from slabnet.model.priors import LayerPrior
+from slabnet.model.skips import Fork, Join, chained
 from slabnet.selection.rules import describe
 
 Keep = Literal["means", "distribution"]
@@ -49,7 +50,7 @@ class Compact(Network):
         inputs: Tensor,
         neurons: dict[str, Tensor],
     ) -> None:
-        super().__init__(nn.Sequential(*parts), likelihood, spec)
+        super().__init__(chained(parts), likelihood, spec)
         self.inputs, self.neurons = inputs, neurons
         self._chain: SparseChain | Literal[False] | None = None  # False: not a chain that C takes
 
@@ -198,13 +199,20 @@ def _above(name: str) -> list[str]:
 @torch.no_grad()
 def _sending(net: nn.Module, chosen: Selection) -> Selection:
     """The weights that carry something to an output in some draw: their source may send anything but zero."""
-    names = {id(layer): name for name, layer in chain_of(net) or []}
+    names = {id(link.layer): link.name for link in chain_of(net) or []}
     masks: dict[str, Mask] = {}
     sends: Tensor | None = None
+    again = torch.zeros(0)  # the same of the inputs that later layers read again
     for part in flat_parts(net) or [net]:
         row = activation_of(part)
         if row is not None and sends is not None:
             sends = sends | (row.at_zero != 0)
+        if isinstance(part, Fork):
+            before = torch.ones(1, dtype=torch.bool, device=device_of(net)[0]) if sends is None else sends
+            again = sends = before.repeat_interleave(part.features // len(before))
+        elif isinstance(part, Join):
+            assert sends is not None
+            sends = torch.cat([sends, again])
         if not isinstance(part, SlabLayer):
             continue
         mask = chosen.masks[names[id(part)]]
@@ -219,47 +227,65 @@ def _sending(net: nn.Module, chosen: Selection) -> Selection:
 def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Compact:
     chain = chain_of(net)
     assert chain is not None
-    names = {id(layer): name for name, layer in chain}
-    wanted = {name: unit_edges(layer, masks[name][0]).any(0) for name, layer in chain}
-    after = {a: b for (a, _), (b, _) in itertools.pairwise(chain)}
+    wanted = {link.name: unit_edges(link.layer, masks[link.name][0]).any(0) for link in chain}
+    first, last = chain[0].layer, chain[-1]
+    inputs = wanted_by(chain, 0, wanted)
     parts: list[nn.Module] = []
     said: list[dict[str, Any]] = []
     neurons: dict[str, Tensor] = {}
-    units: Tensor | None = None  # of the layer before, as a mask
+    there = again = torch.ones_like(inputs)  # what of the full network still comes here, and of what is read again
+    at, empty = 0, False  # empty: no unit is left of the layers so far, and the inputs pass by them
+
+    def take(needed: Tensor, dim: int) -> None:
+        if not torch.equal(needed, there):
+            parts.append(Take(needed[there].nonzero()[:, 0], dim))
+            said.append({"part": "Take", "dim": dim})
+
     for part in flat_parts(net) or [net]:
+        if isinstance(part, Fork):
+            needed = wanted_by(chain, at, wanted)
+            there = there.repeat_interleave(len(needed) // len(there))
+            take(needed, -1)
+            there = again = needed
+            part = Fork(int(needed.sum()))
+        elif isinstance(part, Join):
+            there = torch.cat([there, again])
+            if empty:
+                empty = False
+                continue
         if not isinstance(part, SlabLayer):
+            if empty:
+                continue
             parts.append(plain_part(plain_spec(part)))
             said.append(plain_spec(part))
             continue
-        name = names[id(part)]
-        inputs = wanted[name]
-        there = torch.ones_like(inputs) if units is None else units.repeat_interleave(len(inputs) // len(units))
-        if not torch.equal(inputs, there):
-            dim = 1 if isinstance(part, ConvNd) else -1
-            parts.append(Take(inputs[there].nonzero()[:, 0], dim))
-            said.append({"part": "Take", "dim": dim})
-        rows = len(masks[name][0])
-        units = torch.ones(rows, dtype=torch.bool, device=inputs.device)  # every output stays
-        if name in after:  # a channel is what flattening makes several features of
-            units = wanted[after[name]].reshape(rows, -1).any(1)
-        neurons[name] = units.nonzero()[:, 0]
-        made, described = _layer(part, masks[name], units, inputs, keep)
+        name = chain[at].name
+        units = torch.ones(len(masks[name][0]), dtype=torch.bool, device=inputs.device)  # every output stays
+        if part is not last.layer:
+            units = wanted_of(chain, at, wanted)
+        at += 1
+        if keep == "means" and not bool(units.any()):  # skips carry all there is (draws take their noise in turn)
+            there, empty = units, True
+            continue
+        there = there.repeat_interleave(len(wanted[name]) // len(there))
+        take(wanted[name], 1 if isinstance(part, ConvNd) else -1)
+        there, neurons[name] = units, units.nonzero()[:, 0]
+        made, described = _layer(part, masks[name], units, wanted[name], keep)
         parts.append(made)
         said.append(described | {"name": name})
-    first = chain[0][1]
     row_shape = net.row_shape if isinstance(net, Network) else None
     if row_shape is None and not isinstance(first, ConvNd):
-        row_shape = (len(wanted[chain[0][0]]),)
+        row_shape = (len(inputs),)
     spec = {
         "kind": "compact",
         "keep": keep,
         "method": "deterministic" if keep == "means" else net.spec["method"] if isinstance(net, Network) else "lbbnn",
         "likelihood": likelihood.spec(),
         "row_shape": None if row_shape is None else list(row_shape),
-        "outputs": len(masks[chain[-1][0]][0]),
+        "outputs": len(masks[last.name][0]),
         "parts": said,
     }
-    return Compact(parts, likelihood, spec, wanted[chain[0][0]].nonzero()[:, 0], neurons).eval()
+    return Compact(parts, likelihood, spec, inputs.nonzero()[:, 0], neurons).eval()
 
 
 def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Keep) -> tuple[nn.Module, dict[str, Any]]:

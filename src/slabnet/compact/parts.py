@@ -9,12 +9,17 @@ from torch import nn
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.errors import check_choice, refuse
 from slabnet.model.activations import activation_of, module_of
+from slabnet.model.skips import Fork, Join
 
 LARGEST = 2**12  # kernel, stride, padding: some bytes can declare any number
+WIDEST = 2**24  # numbers that one row may become on its way
+OURS: dict[str, Any] = {"Fork": Fork, "Join": Join}  # the other modules are torch's
 # what a part is built with again; activations are in their own table
 OPTIONS: dict[str, tuple[str, ...]] = {
     "Dropout": ("p",),
     "Flatten": ("start_dim", "end_dim"),
+    "Fork": ("features",),
+    "Join": (),
     **{f"MaxPool{d}d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode") for d in (1, 2, 3)},
     **{f"AvgPool{d}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad") for d in (1, 2, 3)},
 }
@@ -48,14 +53,16 @@ def plain_part(spec: dict[str, Any]) -> nn.Module:
         return module_of(row)(**numbers, **dict(row.words))
     name = check_choice("compact", "part", spec["part"], [*OPTIONS, *(row.module for row in ACTIVATIONS.values())])
     given = {option: _setting(name, option, spec) for option in OPTIONS[name]}
-    made: nn.Module = getattr(nn, name)(**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()})
+    kind = OURS[name] if name in OURS else getattr(nn, name)
+    made: nn.Module = kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()})
     return made
 
 
 def _setting(name: str, option: str, spec: dict[str, Any]) -> Any:
     value = spec.get(option)
-    if option not in spec or not _is_setting(value):
-        refuse("compact", f"{name}.{option}", f"small numbers below {LARGEST}", value)
+    most = WIDEST if name == "Fork" else LARGEST
+    if option not in spec or not _is_setting(value, most):
+        refuse("compact", f"{name}.{option}", f"small numbers below {most}", value)
     return value
 
 
@@ -66,10 +73,10 @@ def is_sizes(value: Any, length: int | None, least: int, most: int = LARGEST) ->
     return all(type(size) is int and least <= size <= most for size in value)
 
 
-def _is_setting(value: Any) -> bool:
+def _is_setting(value: Any, most: int) -> bool:
     if isinstance(value, list):
         return is_sizes(value, None, 0)
-    return value is None or (isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST)
+    return value is None or (isinstance(value, (int, float)) and -most <= value <= most)
 
 
 def as_list(value: Any) -> Any:

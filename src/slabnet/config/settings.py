@@ -71,7 +71,9 @@ class Prior(Settings):
     sigma_beta: scale of the slab: a number, one per layer, or "learned" (empirical Bayes, one per layer).
     slab: "gaussian", or a `ScaleMixture`, which then takes the place of sigma_beta.
     input_psi: one psi for each input of the first layer, in place of `psi` there.
-    include, exclude: inputs (by position) whose weights in the first layer are all in, or all out.
+    skip_psi: in input-skip networks, psi of the weights by which later layers read the inputs: a number, or one for
+        each input; None takes what the first layer has.
+    include, exclude: inputs (by position) whose weights are all in, or all out, in every layer that reads inputs.
 
     >>> round(Prior(psi="bic", n=100).inclusion(0, 1), 6)
     0.0001
@@ -82,6 +84,7 @@ class Prior(Settings):
     slab: Literal["gaussian"] | ScaleMixture = "gaussian"
     n: int | None = Field(default=None, ge=2, le=10**12)
     input_psi: tuple[float, ...] | None = None
+    skip_psi: float | tuple[float, ...] | None = None
     include: tuple[int, ...] = ()
     exclude: tuple[int, ...] = ()
 
@@ -107,6 +110,12 @@ class Prior(Settings):
     def _input_psi(cls, value: Any) -> Any:
         allowed = "one number above 0 and below 1 for each input"
         return None if value is None else _inside(value, "input_psi", allowed, 0.0, 1.0)
+
+    @field_validator("skip_psi", mode="before")
+    @classmethod
+    def _skip_psi(cls, value: Any) -> Any:
+        allowed = "a number above 0 and below 1, or one such number for each input"
+        return None if value is None else _inside(value, "skip_psi", allowed, 0.0, 1.0)
 
     @field_validator("slab", mode="before")
     @classmethod
@@ -232,18 +241,21 @@ class TrainConfig(Settings):
 
 
 class NetworkConfig(Settings):
-    """What is trained: hidden widths, activation, the method by its name in the registry, and how many members."""
+    """What is trained: hidden widths, activation, the method by its name in the registry, how many members, and whether
+    every layer reads the inputs again (`skip`)."""
 
     hidden: tuple[int, ...] = (400, 600)
     activation: str = "relu"
     method: str = "lbbnn"
     members: int = Field(default=1, ge=1, le=100)
+    skip: bool = False
 
     @model_serializer(mode="wrap")
-    def _without_one_member(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """One network is written as it was before there could be several."""
+    def _without_what_came_later(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """One network without skips is written as it was before there could be others."""
         written: dict[str, Any] = usual(self)
-        return {name: value for name, value in written.items() if name != "members" or value > 1}
+        plain = {"members": 1} | ({} if "skip" in self.model_fields_set else {"skip": False})
+        return {name: value for name, value in written.items() if name not in plain or value != plain[name]}
 
     @field_validator("hidden")
     @classmethod

@@ -67,6 +67,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         *,
         method: str = "lbbnn",
         activation: str = "relu",
+        skip: bool = False,
         psi: Any = None,
         sigma_beta: Any = 1.0,
         prior: Prior | None = None,
@@ -86,6 +87,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         self.hidden = hidden
         self.method = method
         self.activation = activation
+        self.skip = skip
         self.psi = psi
         self.sigma_beta = sigma_beta
         self.prior = prior
@@ -174,6 +176,8 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
+        if not isinstance(self.skip, (bool, np.bool_)):
+            refuse(type(self).__name__, "skip", "True or False", self.skip)
         if not isinstance(self.standardize, (bool, np.bool_)):
             refuse(type(self).__name__, "standardize", "True or False", self.standardize)
         if not isinstance(self.verbose, (int, np.integer, np.bool_)) or self.verbose < 0:
@@ -193,6 +197,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
             (p, *widths, outputs),
             activation=self.activation,
             method=self.method,
+            skip=bool(self.skip),
             prior=self.prior or Prior(psi=psi, sigma_beta=self.sigma_beta, n=max(2, n)),
             start=self.start,
             likelihood=likelihood,

@@ -95,7 +95,7 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
         if type(kept[name]) is not int or not 0 <= kept[name] <= most:
             raise ValueError(f"{name} {one_line(kept[name])}")
     options = {"method": net.method.name, "activation": net.activation, "draws": kept["draws"]}
-    options |= {"members": len(members_in(net)) or 1}
+    options |= {"members": len(members_in(net)) or 1, "skip": net.skip}
     said = kept.get("params", {})  # files of earlier versions have none
     options |= {name: said[name] for name in PARAMS if name in said and _is_plain(said[name])}
     model = KINDS[kept["kind"]](hidden, **options)

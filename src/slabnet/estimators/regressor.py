@@ -29,6 +29,8 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     are standardised inside, and every output is in the units that came in.
 
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.estimators.defaults`).
+    skip: every layer reads the inputs again (an input-skip network), so that a linear relation takes a weight for each
+        input.
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
         model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
     members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`).

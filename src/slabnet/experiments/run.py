@@ -102,6 +102,7 @@ class _Experiment:
             sizes,
             activation=network.activation,
             members=network.members,
+            skip=network.skip,
             method=plan.method,
             prior=plan.prior,
             start=plan.start,

@@ -31,9 +31,14 @@ def to_onnx(plan: Plan) -> bytes:
         start = graph.add("Div", shifted, graph.constant(np.array(plan.scales, np.float32).reshape(shape)))
     ends = []
     for steps in plan.networks:
-        at = start
+        at = again = start
         for step in steps:
-            at = graph.step(step, at)
+            if step["kind"] == "fork":
+                again = at
+            elif step["kind"] == "join":
+                at = graph.add("Concat", at, again, axis=1)
+            else:
+                at = graph.step(step, at)
         ends.append(at)
     outputs = graph.finish(plan, ends)
     model = onnx.helper.make_model(

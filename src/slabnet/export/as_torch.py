@@ -15,6 +15,7 @@ from slabnet.config.activations import ACTIVATIONS
 from slabnet.export.heads import ONE_NETWORK, names_of
 from slabnet.export.plan import Plan, Step
 from slabnet.model.activations import module_of
+from slabnet.model.skips import Fork, Join, chained
 
 _CONV: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
@@ -30,7 +31,7 @@ class _Program(nn.Module):
         super().__init__()
         self.head, self.shape = plan.head, plan.shape
         self.one = ONE_NETWORK in names_of(plan.head, plan.draws)
-        self.networks = nn.ModuleList([nn.Sequential(*map(_module, steps)) for steps in plan.networks])
+        self.networks = nn.ModuleList([chained([_module(step) for step in steps]) for steps in plan.networks])
         for name, values in (("means", plan.means), ("scales", plan.scales), ("noise", plan.noise)):
             made = torch.tensor(values) if values else None
             own = made if made is None or name == "noise" else made.reshape(plan.shape)
@@ -70,6 +71,8 @@ def _module(step: Step) -> nn.Module:
         return Take(torch.from_numpy(step["index"]), step["dim"])
     if kind == "flatten":
         return nn.Flatten()
+    if kind in ("fork", "join"):
+        return Fork(0) if kind == "fork" else Join()
     if kind in ("maxpool", "avgpool"):
         name = f"{'MaxPool' if kind == 'maxpool' else 'AvgPool'}{len(step['kernel_size'])}d"
         made: nn.Module = getattr(nn, name)(**{key: tuple(v) for key, v in step.items() if key != "kind"})

@@ -74,8 +74,14 @@ _STEPS = {  # activations are written behind this file, those that the network h
 
 
 def _run(steps, x):
+    again = x
     for step in steps:
-        x = _STEPS[step["kind"]](step, x)
+        if step["kind"] == "fork":
+            again = x
+        elif step["kind"] == "join":
+            x = np.concatenate([x, again], axis=1)
+        else:
+            x = _STEPS[step["kind"]](step, x)
     return x
 
 

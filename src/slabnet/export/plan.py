@@ -21,8 +21,10 @@ from slabnet.model.activations import activation_of, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
 from slabnet.model.mixture import Mixture
+from slabnet.model.skips import Fork, Join
 
-Step = dict[str, Any]  # "kind", and the arrays and options of that kind
+# "kind", and the arrays and options of that kind; "join" puts what stood at the "fork" behind what comes
+Step = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ def _steps(small: Compact, r: int | None, seed: int) -> list[Step]:
         elif isinstance(part, Kept):
             own = torch.zeros(part.shape[0]) if part.bias is None else part.bias
             steps.append(_layer(part.weight, part.mask, own, part.geometry))
+        elif isinstance(part, (Fork, Join)):
+            steps.append({"kind": "fork" if isinstance(part, Fork) else "join"})
         elif not isinstance(part, (nn.Dropout, nn.Identity)):
             steps.append(_plain(part))
     return steps

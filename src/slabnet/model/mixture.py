@@ -155,6 +155,10 @@ class Mixture(Network):
     def activation(self) -> str:
         return self.members[0].activation
 
+    @property
+    def skip(self) -> bool:
+        return self.members[0].skip
+
     def take_likelihood(self, likelihood: Likelihood) -> None:
         for member in self.members:
             member.take_likelihood(likelihood)

@@ -43,6 +43,11 @@ class Network(nn.Module):
     def activation(self) -> str:
         return str(self.spec["activation"])
 
+    @property
+    def skip(self) -> bool:
+        """Whether every layer reads the inputs again."""
+        return bool(self.spec.get("skip", False))
+
     def take_likelihood(self, likelihood: Likelihood) -> None:
         """Have this likelihood from now on."""
         self.likelihood = likelihood

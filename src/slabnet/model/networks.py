@@ -23,7 +23,8 @@ from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
 from slabnet.model.network import Network
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
-from slabnet.model.priors import layer_prior
+from slabnet.model.priors import Again, layer_prior
+from slabnet.model.skips import Fork, Join, chained
 
 __all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp", "weigh"]
 
@@ -74,8 +75,21 @@ class _Builder:
         self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
         self.seed = seed_number(seed, "network")
 
-    def linear(self, inputs: int, outputs: int) -> nn.Module:
-        return self._layer(Linear, nn.Linear, (outputs, inputs), (inputs, outputs), {})
+    def linear(self, inputs: int, outputs: int, again: Again | None = None) -> nn.Module:
+        return self._layer(Linear, nn.Linear, (outputs, inputs), (inputs, outputs), {}, again)
+
+    def dense(self, sizes: Sequence[int], activation: str, skip: bool) -> list[nn.Module]:
+        """Linear layers with activations between them; with `skip` each one behind the first reads [units; inputs]."""
+        first, features = self.built, sizes[0]
+        skip = skip and len(sizes) > 2  # a single layer reads the inputs as it is
+        parts: list[nn.Module] = [Fork(features)] if skip else []
+        for inputs, outputs in itertools.pairwise(sizes):
+            if skip and self.built > first:
+                parts += [Join(), self.linear(inputs + features, outputs, Again(features, first))]
+            else:
+                parts.append(self.linear(inputs, outputs))
+            parts.append(make_activation(activation))
+        return parts[:-1]
 
     def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
         shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
@@ -83,7 +97,13 @@ class _Builder:
         return self._layer(_SLAB[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
 
     def _layer(
-        self, ours: Any, plain: Any, shape: tuple[int, ...], sizes: tuple[int, int], size: dict[str, int]
+        self,
+        ours: Any,
+        plain: Any,
+        shape: tuple[int, ...],
+        sizes: tuple[int, int],
+        size: dict[str, int],
+        again: Again | None = None,
     ) -> nn.Module:
         """A layer of the method: spike-and-slab, Gaussian or plain, in its wrapper where it has one."""
         index, self.built = self.built, self.built + 1
@@ -96,7 +116,7 @@ class _Builder:
             made = ours(
                 *sizes,
                 **size,
-                prior=layer_prior(self.prior, index, self.layers, shape),
+                prior=layer_prior(self.prior, index, self.layers, shape, again=again),
                 posterior=POSTERIORS[self.method.posterior],
                 start=self.start,
                 seed=keyed_generator(self.seed, "layer", index),
@@ -124,6 +144,7 @@ def mlp(
     *,
     activation: str = "relu",
     method: str = "lbbnn",
+    skip: bool = False,
     prior: Prior | None = None,
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
@@ -134,11 +155,15 @@ def mlp(
     """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
 
     method: a row of `METHODS`; options: settings of that method, such as {"rate": 0.2} for mc-dropout.
+    skip: every layer behind the first reads the inputs again, beside the units of the layer before (an input-skip
+        network): what is linear then takes a weight for each input, and depth is there for the rest.
     members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> net = mlp((4, 8, 3))
     >>> net(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
+    >>> [tuple(layer.alpha.shape) for layer in mlp((4, 8, 3), skip=True).body if isinstance(layer, Linear)]
+    [(8, 4), (3, 12)]
     """
     if not isinstance(sizes, Sequence) or isinstance(sizes, str):
         refuse("mlp", "sizes", "widths, as in (64, 100, 10)", sizes)
@@ -149,14 +174,13 @@ def mlp(
     check_choice("mlp", "activation", activation, ACTIVATIONS)
     if check_whole("mlp", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"activation": activation, "method": method, "prior": prior, "start": start}
-        given |= {"likelihood": likelihood, "options": options}
+        given |= {"likelihood": likelihood, "options": options, "skip": skip}
         return _several(members, seed, lambda own: mlp(sizes, seed=own, **given))
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
-    parts: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in itertools.pairwise(sizes):
-        parts += [build.linear(inputs, outputs), make_activation(activation)]
-    spec = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
-    return _finish(parts[:-1], spec, build, likelihood, sizes[-1])
+    parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip))]
+    spec: dict[str, Any] = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
+    spec |= {"skip": True} if skip else {}
+    return _finish(parts, spec, build, likelihood, sizes[-1])
 
 
 def convnet(
@@ -169,6 +193,7 @@ def convnet(
     hidden: Sequence[int] = (100,),
     activation: str = "relu",
     method: str = "lbbnn",
+    skip: bool = False,
     prior: Prior | None = None,
     start: Start | None = None,
     likelihood: Likelihood | str = "categorical",
@@ -179,6 +204,7 @@ def convnet(
     """Convolutions (each with activation and max-pooling), then fully connected layers.
 
     input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
+    skip: every fully connected layer behind the first reads the features that the convolutions give again.
     members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> convnet((1, 8, 8), 10, channels=(4,), hidden=())(torch.zeros(2, 1, 8, 8)).shape
@@ -197,6 +223,7 @@ def convnet(
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
+        given |= {"skip": skip}
         return _several(members, seed, lambda own: convnet(shape, classes, likelihood=likelihood, seed=own, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
@@ -208,11 +235,17 @@ def convnet(
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
-    for inputs, outputs in itertools.pairwise(dense):
-        parts += [build.linear(inputs, outputs), make_activation(activation)]
-    spec = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
+    parts += build.dense(dense, activation, _checked_skip("convnet", skip))
+    spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
-    return _finish(parts[:-1], spec, build, likelihood, classes)
+    spec |= {"skip": True} if skip else {}
+    return _finish(parts, spec, build, likelihood, classes)
+
+
+def _checked_skip(where: str, skip: bool) -> bool:
+    if not isinstance(skip, bool):
+        refuse(where, "skip", "True or False", skip)
+    return skip
 
 
 def _several(members: int, seed: Seed, build: Callable[[int], Network]) -> Mixture:
@@ -231,8 +264,10 @@ def _finish(
         refuse("network", "likelihood", "a likelihood or its name", made)
     made.check_outputs(outputs)
     spec |= {"options": build.given} if build.given else {}
-    spec |= {"method": build.method.name, "prior": build.prior.model_dump(mode="json"), "likelihood": made.spec()}
-    return Network(nn.Sequential(*parts), made, spec)
+    without = {"skip_psi"} if build.prior.skip_psi is None else set()  # a network without it reads in earlier versions
+    prior = build.prior.model_dump(mode="json", exclude=without)
+    spec |= {"method": build.method.name, "prior": prior, "likelihood": made.spec()}
+    return Network(chained(parts), made, spec)
 
 
 def build_network(spec: dict[str, Any]) -> Network:
@@ -294,7 +329,8 @@ def _declared(spec: dict[str, Any], most: int) -> tuple[int, int]:
     else:
         dense = list(spec["sizes"])
     _check_below(WIDEST**3 * WIDEST, [(0, size) for size in dense])
-    each += [a * b for a, b in itertools.pairwise(dense)]
+    copies = dense[0] if spec.get("skip") else 0  # what every layer behind the first reads besides units
+    each += [(a + (copies if index else 0)) * b for index, (a, b) in enumerate(itertools.pairwise(dense))]
     members = spec.get("options", {}).get("members", 1) if spec.get("method") == "ensemble" else 1
     outputs = spec["likelihood"].get("outputs", 0)  # each of which has a dispersion
     _check_below(WIDEST, [(1, members), (0, outputs)])

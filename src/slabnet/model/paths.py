@@ -1,14 +1,16 @@
 """Paths from inputs to outputs through a chosen model: what is reached, what is on the way, what is missing.
 
 A network is a *chain* if its layers follow one another (`mlp`, `convnet`, any `nn.Sequential` of layers,
-activations, pooling and flattening). Elsewhere (residual connections, code of your own) paths are not known
-from the parts, and the functions here return None.
+activations, pooling and flattening); in an input-skip network layers read the inputs again, and a path may start at
+any copy of them. Elsewhere (residual connections, code of your own) paths are not known from the parts, and the
+functions here return None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +22,20 @@ from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.mixture import Mixture
 from slabnet.model.network import Network
+from slabnet.model.skips import Fork, Join
 
 POOLING = (
     nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.Flatten,
 )  # fmt: skip
+
+
+class Link(NamedTuple):
+    """A layer of a chain; the last `again` of its inputs are those which layer number `reader` reads first."""
+
+    name: str
+    layer: SlabLayer
+    again: int = 0
+    reader: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,8 @@ class Paths:
     wanted: layer name -> its outputs (units or channels) from which an output of the network is reached.
     reach: (outputs, inputs): whether an input can reach an output.
     broken: the first layer behind which nothing is reached, None if some output is.
+    entries: for each layer, the inputs of the network from which a path starts there: all of them in the first layer,
+        in others of an input-skip network.
     """
 
     active: Mapping[str, Tensor]
@@ -42,6 +56,20 @@ class Paths:
     wanted: Mapping[str, Tensor]
     reach: Tensor
     broken: str | None
+    entries: Sequence[Tensor] = ()
+
+    @property
+    def linear(self) -> Tensor:
+        """Which inputs of the network are in it only linearly: every path from them enters at the last layer."""
+        *earlier, last = self.entries
+        deeper = torch.stack(earlier).any(0) if earlier else torch.zeros_like(last)
+        return last & ~deeper
+
+    @property
+    def depth(self) -> int:
+        """Layers on the longest path from an input to an output; 0 where no output is reached."""
+        first = next((i for i, entry in enumerate(self.entries) if bool(entry.any())), len(self.entries))
+        return len(self.entries) - first
 
     @property
     def reached(self) -> Tensor:
@@ -59,17 +87,51 @@ class Paths:
         return {name: mask.flatten(1).any(1) for name, mask in self.active.items()}
 
 
-def chain_of(net: nn.Module) -> list[tuple[str, SlabLayer]] | None:
+def chain_of(net: nn.Module) -> list[Link] | None:
     """The layers of `net` in the order of the data, or None if it is not a chain."""
     body = net.body if isinstance(net, Network) else net
     if isinstance(body, (Linear, ConvNd)):
-        return list(drawable_layers(net).items())  # type: ignore[arg-type]
+        return [Link(name, layer) for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)]
     names = {id(layer): name for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)}
     parts = None if any(layer.decided for layer in drawable_layers(net).values()) else flat_parts(body)
     if parts is None or len({id(part) for part in parts if id(part) in names}) != len(names):
         return None
-    chain = [(names[id(part)], part) for part in parts if isinstance(part, SlabLayer)]
+    chain: list[Link] = []
+    features = reader = again = 0
+    for part in parts:
+        if isinstance(part, Fork):
+            features, reader = part.features, len(chain)
+        elif isinstance(part, Join):
+            again = features
+        elif isinstance(part, SlabLayer):
+            chain.append(Link(names[id(part)], part, again, reader if again else 0))
+            again = 0
     return chain if len(chain) == len(names) and chain else None  # a layer used twice is no chain
+
+
+def read_by(chain: Sequence[Link], at: int, sent: Sequence[Tensor], first: Tensor) -> Tensor:
+    """What layer `at` reads: for each of its inputs an entry of what was sent before it, or of the network's own."""
+    link = chain[at]
+    width = len(_inputs(link.layer))
+    own = _widen(sent[at - 1] if at else first, width - link.again)
+    if not link.again:
+        return own
+    return torch.cat([own, _widen(sent[link.reader - 1] if link.reader else first, link.again)])
+
+
+def wanted_by(chain: Sequence[Link], at: int, read: Mapping[str, Tensor]) -> Tensor:
+    """Of what layer `at` reads first, what it or a later layer reads; `read`: which of its inputs each layer does."""
+    columns = read[chain[at].name]
+    wanted = columns[: len(columns) - chain[at].again]
+    for link in chain[at + 1 :]:
+        if link.again and link.reader == at:
+            wanted = wanted | read[link.name][-link.again :]
+    return wanted
+
+
+def wanted_of(chain: Sequence[Link], at: int, read: Mapping[str, Tensor]) -> Tensor:
+    """Which outputs (units or channels) of layer `at`, not the last, the later layers read."""
+    return _narrow(wanted_by(chain, at + 1, read), len(chain[at].layer.weight.mu))
 
 
 def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
@@ -82,27 +144,41 @@ def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
     chain = chain_of(net)
     if chain is None:
         return None
-    edges = {name: unit_edges(layer, masks[name][0]) for name, layer in chain}
-    reach, sources, broken = None, {}, None
-    for name, _ in chain:
-        edge = edges[name]
-        if reach is None:
-            reach = torch.eye(edge.shape[1], dtype=torch.bool, device=edge.device)
-        reach = _widen(reach, edge.shape[1])
-        sources[name] = reach.any(1)
-        reach = (edge.float() @ reach.float()) > 0
-        if broken is None and not bool(reach.any()):
-            broken = name
-    assert reach is not None
-    wanted, active, ahead = {}, {}, torch.ones(len(reach), dtype=torch.bool, device=reach.device)
-    for name, layer in reversed(chain):
-        edge = edges[name]
-        wanted[name] = _narrow(ahead, edge.shape[0])
-        on_path = edge & sources[name] & wanted[name][:, None]
-        active[name] = _restore(layer, on_path, masks[name][0])
-        ahead = on_path.any(0)
-    order = [name for name, _ in chain]
-    return Paths({n: active[n] for n in order}, sources, {n: wanted[n] for n in order}, reach, broken)
+    edges = {link.name: unit_edges(link.layer, masks[link.name][0]) for link in chain}
+    first = edges[chain[0].name]
+    own = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
+    reach: list[Tensor] = []
+    sources: dict[str, Tensor] = {}
+    broken: str | None = None
+    for at, link in enumerate(chain):
+        before = read_by(chain, at, reach, own)
+        sources[link.name] = before.any(1)
+        reach.append((edges[link.name].float() @ before.float()) > 0)
+        broken = None if bool(reach[-1].any()) else broken or link.name
+    wanted: dict[str, Tensor] = {}
+    active: dict[str, Tensor] = {}
+    read: dict[str, Tensor] = {}
+    for at, link in reversed(list(enumerate(chain))):
+        edge = edges[link.name]
+        last = at == len(chain) - 1
+        wanted[link.name] = torch.ones_like(edge[:, 0]) if last else wanted_of(chain, at, read)
+        on_path = edge & sources[link.name] & wanted[link.name][:, None]
+        active[link.name] = _restore(link.layer, on_path, masks[link.name][0])
+        read[link.name] = on_path.any(0)
+    order = [link.name for link in chain]
+    entries = [_entering(chain, at, read, len(own)) for at in range(len(chain))]
+    kept, ends = {n: active[n] for n in order}, {n: wanted[n] for n in order}
+    return Paths(kept, sources, ends, reach[-1], broken, entries)
+
+
+def _entering(chain: Sequence[Link], at: int, read: Mapping[str, Tensor], inputs: int) -> Tensor:
+    """The inputs of the network from which a path starts at layer `at`; `read`: what each layer reads on a path."""
+    link, columns = chain[at], read[chain[at].name]
+    if at == 0:
+        return _narrow(columns, inputs)
+    if link.again and link.reader == 0:
+        return columns[-link.again :]
+    return torch.zeros(inputs, dtype=torch.bool, device=columns.device)
 
 
 def _joined(net: Mixture, each: Sequence[Paths | None]) -> Paths | None:
@@ -117,6 +193,7 @@ def _joined(net: Mixture, each: Sequence[Paths | None]) -> Paths | None:
         wanted=net.join(paths.wanted for paths in known),
         reach=torch.stack([paths.reach for paths in known]).any(0),
         broken=next((f"{start}{broken}" for start, broken in ends.items() if broken is not None), None),
+        entries=[torch.stack(each).any(0) for each in zip(*(paths.entries for paths in known), strict=True)],
     )
 
 
@@ -132,24 +209,27 @@ def cheapest_path(net: nn.Module, masks: Mapping[str, Mask], output: int | None 
     chain = chain_of(net)
     if chain is None:
         return None
-    cost, steps = None, []
-    for name, layer in chain:
-        price = _unit_prices(layer, masks[name][0])
-        here = torch.zeros(price.shape[1]).to(price) if cost is None else _widen(cost[:, None], price.shape[1])[:, 0]
-        total = price + here
-        cost, best = total.min(1)
+    free = torch.zeros(len(_inputs(chain[0].layer)))  # an input costs nothing
+    costs: list[Tensor] = []
+    steps: list[Tensor] = []
+    for at, link in enumerate(chain):
+        price = _unit_prices(link.layer, masks[link.name][0])
+        cost, best = (price + read_by(chain, at, costs, free)).min(1)
+        costs.append(cost)
         steps.append(best)
-    assert cost is not None
-    unit = int(cost.argmin()) if output is None else output
-    added: dict[str, Tensor] = {}
-    for (name, layer), best in zip(reversed(chain), reversed(steps), strict=True):
-        source = int(best[unit])
-        added[name] = _single(layer, masks[name][0], unit, source)
-        unit = source
-        position = [n for n, _ in chain].index(name)
-        if position > 0:
-            before = chain[position - 1][1].weight.mu.shape[0]
-            unit = source * before // len(_inputs(layer))
+    unit = int(costs[-1].argmin()) if output is None else output
+    added = {link.name: torch.zeros_like(masks[link.name][0]) for link in chain}
+    at = len(chain) - 1
+    while at >= 0:
+        link, source = chain[at], int(steps[at][unit])
+        added[link.name] = _single(link.layer, masks[link.name][0], unit, source)
+        units = len(_inputs(link.layer)) - link.again
+        if source >= units:  # a copy: the path goes on before the layer that reads it first
+            at, source, features = link.reader - 1, source - units, link.again
+        else:
+            at, features = at - 1, units
+        if at >= 0:
+            unit = source * len(chain[at].layer.weight.mu) // features
     return added
 
 
@@ -186,7 +266,8 @@ def flat_parts(module: nn.Module) -> list[nn.Module] | None:
         return parts
     if isinstance(module, InputNoise):  # a factor on each input joins no units
         return flat_parts(module.inner)
-    return [module] if isinstance(module, (SlabLayer, *POOLING)) or is_elementwise(module) else None
+    plain = isinstance(module, (SlabLayer, Fork, Join, *POOLING)) or is_elementwise(module)
+    return [module] if plain else None
 
 
 def _inputs(layer: SlabLayer) -> range:

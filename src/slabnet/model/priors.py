@@ -9,7 +9,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,20 +26,37 @@ from slabnet.model.posteriors import Block, Drawn, log_q_beta, log_q_gamma
 AT_PRIOR = 0.01  # nats: of 50 x 50 weights that carry nothing most lie below 1e-6, of those that do above 0.3
 
 
-def layer_prior(prior: Prior, index: int, layers: int, shape: tuple[int, ...], groups: int = 1) -> LayerPrior:
+class Again(NamedTuple):
+    """That the last `columns` inputs of a layer are those which layer number `reader` reads first."""
+
+    columns: int
+    reader: int
+
+
+def layer_prior(
+    prior: Prior, index: int, layers: int, shape: tuple[int, ...], groups: int = 1, again: Again | None = None
+) -> LayerPrior:
     """The part of `prior` that layer `index` of `layers` holds; inputs are dimension 1 of its weight."""
     first = index == 0
+    given = _per_input(prior.input_psi, shape, groups) if first else None
+    pinned = _pins(prior, shape, groups) if first else None
+    if again is not None:
+        given = _again_psi(prior, index, layers, shape, again)
+        pinned = _again_pins(prior, shape, again)
     return LayerPrior(
         psi=prior.inclusion(index, layers),
         sigma_beta=prior.scale(index, layers),
         slab=prior.slab,
-        input_psi=_per_input(prior.input_psi, shape, groups) if first else None,
-        pinned=_pins(prior, shape, groups) if first else None,
+        input_psi=given,
+        pinned=pinned,
     )
 
 
 class LayerPrior(nn.Module):
-    """The prior of one layer: the weights and the intercepts together."""
+    """The prior of one layer: the weights and the intercepts together.
+
+    input_psi: psi of single weights, NaN for those that have the layer's own.
+    """
 
     log_input_psi: Tensor | None
     log_not_input_psi: Tensor | None
@@ -58,6 +75,8 @@ class LayerPrior(nn.Module):
         self.psi, self.slab = psi, slab
         self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
+        if input_psi is not None and not isinstance(psi, Beta):
+            input_psi = input_psi.nan_to_num(psi)
         self._made: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor, Tensor]] = {}
         logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
         self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
@@ -256,7 +275,9 @@ class LayerPrior(nn.Module):
         mu = blocks[0].mu
         extra = None
         if isinstance(self.psi, Beta):
-            own = blocks if self.log_input_psi is None else blocks[1:]  # what this psi is the chance of
+            own = blocks  # what this psi is the chance of
+            if self.log_input_psi is not None:
+                own = _where_open(blocks, ~self.log_input_psi.isnan())
             log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
         else:
             log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
@@ -265,6 +286,8 @@ class LayerPrior(nn.Module):
             on, off = log_psi, log_not_psi
             if position == 0 and self.log_input_psi is not None and self.log_not_input_psi is not None:
                 on, off = self.log_input_psi.to(mu.dtype), self.log_not_input_psi.to(mu.dtype)
+                if isinstance(self.psi, Beta):
+                    on, off = torch.where(on.isnan(), log_psi, on), torch.where(off.isnan(), log_not_psi, off)
             if block.pinned is not None:  # a decided indicator has prior probability one
                 on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
             logs.append((on, off))
@@ -297,6 +320,12 @@ def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[
         return (torch.digamma(a) - total).to(like), (torch.digamma(b) - total).to(like), price.to(like)
 
 
+def _where_open(blocks: Sequence[Block], given: Tensor) -> list[Block]:
+    """The blocks of a layer, the weights whose psi is given counted as decided."""
+    first = blocks[0]
+    return [first._replace(pinned=given if first.pinned is None else first.pinned | given), *blocks[1:]]
+
+
 def _digest(values: Tensor | None) -> str | None:
     if values is None:
         return None
@@ -310,6 +339,28 @@ def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: i
     if len(values) != inputs:
         refuse("Prior", "input_psi", f"one number for each of the {inputs} inputs", f"{len(values)} numbers")
     return _by_weight(torch.tensor(values, dtype=torch.float64), shape, groups)
+
+
+def _again_psi(prior: Prior, index: int, layers: int, shape: tuple[int, ...], again: Again) -> Tensor | None:
+    """psi of the weights that read inputs again, NaN for those that read units; None where all have the layer's."""
+    given: float | Sequence[float] | Beta | None = prior.skip_psi
+    if given is None:
+        given = prior.input_psi if again.reader == 0 else None
+    if given is None:
+        given = prior.inclusion(again.reader, layers)
+    if isinstance(given, Beta) or given == prior.inclusion(index, layers):
+        return None
+    values = [given] * again.columns if isinstance(given, float) else list(given)
+    if len(values) != again.columns:
+        refuse("Prior", "skip_psi", f"one number for each of the {again.columns} inputs", f"{len(values)} numbers")
+    every = [math.nan] * (shape[1] - again.columns) + values
+    return _by_weight(torch.tensor(every, dtype=torch.float64), shape, 1)
+
+
+def _again_pins(prior: Prior, shape: tuple[int, ...], again: Again) -> Tensor | None:
+    """The pins of the inputs that are read again; units are free."""
+    pins = _pins(prior, (shape[0], again.columns), 1) if again.reader == 0 else None
+    return None if pins is None else torch.nn.functional.pad(pins, (shape[1] - again.columns, 0))
 
 
 def _pins(prior: Prior, shape: tuple[int, ...], groups: int) -> Tensor | None:

@@ -19,6 +19,7 @@ from slabnet.model.attach import likelihood_of
 from slabnet.model.layers import Linear
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
+from slabnet.model.paths import chain_of
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 from slabnet.report.subject import Subject
 
@@ -64,6 +65,7 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
     net, subject = measured.net, measured.subject
     assert isinstance(net, Network)
     layers = []
+    again = {link.name: link.again for link in chain_of(net) or []}
     for name, layer in measured.layers.items():
         packed = []
         for index, block in enumerate(layer.blocks()):
@@ -72,7 +74,8 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
             alpha = torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
             values = [part.flatten()[places] for part in (block.mu, softplus(block.rho), alpha)]
             packed.append({"at": typed_array(places, "<u4")} | _named(values))
-        layers.append({"inputs": layer.weight.mu.shape[1], "outputs": layer.weight.mu.shape[0], "blocks": packed})
+        outputs, inputs = layer.weight.mu.shape
+        layers.append({"inputs": inputs, "outputs": outputs, "again": again.get(name, 0) > 0, "blocks": packed})
     head = likelihood_of(net).head(net.outputs)
     assert head is not None  # else `why_absent` said so
     numbers = subject.answer is Answer.NUMBERS

@@ -75,20 +75,23 @@ def input_map(
     return Figure(title, how, inside, ["row", "column", name, *more], lines)
 
 
+Unit = tuple[int, int]  # the column of the picture it stands in, inputs in the first; and its number there
+
+
 def network_picture(
-    edges: Sequence[tuple[int, int, int, float, float]], sizes: Sequence[int], names: Mapping[tuple[int, int], str]
+    edges: Sequence[tuple[Unit, Unit, float, float]], sizes: Sequence[int], names: Mapping[Unit, str]
 ) -> Figure:
-    """The units and weights on a path. edges: (layer, source, target, mu, alpha); names: (column, unit) -> text."""
+    """The units and weights on a path. edges: (source, target, mu, alpha)."""
     columns: list[list[int]] = [[] for _ in sizes]
-    for layer, source, target, _, _ in edges:
-        columns[layer].append(source)
-        columns[layer + 1].append(target)
+    for source, target, _, _ in edges:
+        columns[source[0]].append(source[1])
+        columns[target[0]].append(target[1])
     units = [sorted(set(column)) for column in columns]
     height = float(min(900, max(240, 14 * max(len(u) for u in units) + 20)))
     longest = max((len(_cut(text, LETTERS)) for text in names.values()), default=0)
     side = 18.0 + 6.8 * longest  # the labels stand beside the units
     width = 260.0 + 2 * side
-    strongest = max(abs(mu) for *_, mu, _ in edges) or 1.0
+    strongest = max(abs(mu) for _, _, mu, _ in edges) or 1.0
 
     def place(column: int, unit: int) -> tuple[float, float]:
         here = units[column]
@@ -96,10 +99,10 @@ def network_picture(
         return x, 10 + (here.index(unit) + 0.5) * (height - 20) / len(here)
 
     parts = []
-    for layer, source, target, mu, alpha in sorted(edges, key=lambda edge: abs(edge[3])):
-        (a, b), (c, d) = place(layer, source), place(layer + 1, target)
+    for source, target, mu, alpha in sorted(edges, key=lambda edge: abs(edge[2])):
+        (a, b), (c, d) = place(*source), place(*target)
         kind = "plus" if mu > 0 else "minus"
-        said = f"{_name(names, layer, source)} → {_name(names, layer + 1, target)}: mean {mu:.3g}, alpha {alpha:.2f}"
+        said = f"{_name(names, *source)} → {_name(names, *target)}: mean {mu:.3g}, alpha {alpha:.2f}"
         parts.append(
             f'<line class="edge {kind}" x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke-width='
             f'"{0.5 + 2 * abs(mu) / strongest:.2f}" stroke-opacity="{0.35 + 0.65 * abs(mu) / strongest:.2f}">'
@@ -124,8 +127,8 @@ def network_picture(
         svg(width, height, "The network with its remaining weights", "".join(parts), "chart network"),
         ["from", "to", "mean", "alpha"],
         [
-            [_name(names, layer, s), _name(names, layer + 1, t), number(mu, 3), number(alpha, 3)]
-            for layer, s, t, mu, alpha in sorted(edges)
+            [_name(names, *source), _name(names, *target), number(mu, 3), number(alpha, 3)]
+            for source, target, mu, alpha in sorted(edges)
         ],
         [("plus", "positive"), ("minus", "negative")],
     )

@@ -178,13 +178,18 @@ def _network(measured: Measured) -> Section | None:
         return None
     parts = [
         (name, layer.weight.mu.detach().cpu(), layer.alpha.detach().cpu(), chosen.active[name].cpu())
-        for name, layer in chain
+        for name, layer, *_ in chain
     ]
     flat = all(mu.ndim == 2 for _, mu, _, _ in parts)
     if flat and sum(int(inside.sum()) for *_, inside in parts) <= pictures.MOST_EDGES:
         edges = [
-            (index, source, target, float(mu[target, source]), float(alpha[target, source]))
-            for index, (_, mu, alpha, inside) in enumerate(parts)
+            (
+                (index, source) if source < (units := mu.shape[1] - link.again) else (link.reader, source - units),
+                (index + 1, target),
+                float(mu[target, source]),
+                float(alpha[target, source]),
+            )
+            for index, (link, (_, mu, alpha, inside)) in enumerate(zip(chain, parts, strict=True))
             for target, source in inside.nonzero().tolist()
         ]
         sizes = [parts[0][1].shape[1], *(mu.shape[0] for _, mu, _, _ in parts)]

@@ -16,6 +16,7 @@ network, trained there, and copied back after each epoch.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,11 @@ from slabnet.config.settings import Beta, TrainConfig
 from slabnet.core.records import Cut
 from slabnet.model.drawing import Draw
 from slabnet.model.elbo import elbo, kl
-from slabnet.model.layers import Linear
+from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.likelihoods import Likelihood, Response
-from slabnet.model.paths import chain_of, flat_parts
+from slabnet.model.paths import Link, chain_of, flat_parts
 from slabnet.model.posteriors import Posterior
+from slabnet.model.skips import Fork, chained
 from slabnet.training.optimiser import FusedAdam, make_optimiser
 
 EPSILON = 1e-2  # squared signal to all living neurons together, below which a neuron carries nothing
@@ -51,9 +53,10 @@ class Alive:
     def counts(self) -> tuple[int, ...]:
         return tuple(int(mask.sum()) for mask in (self.inputs, *self.units))
 
-    def of(self, index: int) -> tuple[Tensor, Tensor]:
-        """Masks of the units and of the inputs of layer `index`."""
-        return self.units[index], self.inputs if index == 0 else self.units[index - 1]
+    def of(self, index: int, link: Link) -> tuple[Tensor, Tensor]:
+        """Masks of the units and of the inputs of layer number `index`; some of these may be the network's, again."""
+        before = self.inputs if index == 0 else self.units[index - 1]
+        return self.units[index], torch.cat([before, self.inputs]) if link.again else before
 
 
 class Cutter:
@@ -64,7 +67,8 @@ class Cutter:
     ) -> None:
         self.net, self.likelihood, self.optimiser, self.config = net, likelihood, optimiser, config
         self.power = power  # mean square of each input; None where the rows are not all at hand
-        self.chain = [layer for _, layer in chain_of(net) or [] if isinstance(layer, Linear)]
+        self.links = chain_of(net) or []
+        self.chain = [link.layer for link in self.links]
         self.alive: Alive | None = None
         self.small: nn.Module = net
         self.small_optimiser = optimiser
@@ -77,15 +81,15 @@ class Cutter:
     @torch.no_grad()
     def cut(self, x: Tensor, y: Response, n: int, draw: Draw, epoch: int) -> Cut | None:
         """Take out what has died since the last time; None where nothing has."""
-        alive = find_alive(self.chain, self.power)
+        alive = find_alive(self.links, self.power)
         if self.alive is not None and alive.counts == self.alive.counts:
             return None
         if all(bool(mask.all()) for mask in (alive.inputs, *alive.units)):
             return None
         self.optimiser.settle()
         before = self._terms(x, y, n, draw, epoch)
-        for index, layer in enumerate(self.chain):
-            _settle(layer, *alive.of(index), index == 0, self.optimiser)
+        for index, link in enumerate(self.links):
+            _settle(link, *alive.of(index, link), index == 0, self.optimiser)
         after = self._terms(x, y, n, draw, epoch)
         self.alive = alive
         self._build()
@@ -105,11 +109,11 @@ class Cutter:
         index = 0
         for part in flat_parts(self.net) or []:
             if isinstance(part, Linear):
-                made.append(_smaller(part, *self.alive.of(index)))
+                made.append(_smaller(part, *self.alive.of(index, self.links[index])))
                 index += 1
             else:
-                made.append(part)
-        self.small = nn.Sequential(*made).train(self.net.training)
+                made.append(Fork(len(self._columns)) if isinstance(part, Fork) else part)
+        self.small = chained(made).train(self.net.training)
         self.small_optimiser = make_optimiser(self.small, self.likelihood, self.config, omega=True)
         for mine, theirs in zip(self.small_optimiser.param_groups, self.optimiser.param_groups, strict=True):
             mine["lr"] = theirs["lr"]
@@ -151,8 +155,9 @@ class Cutter:
         assert self.alive is not None
         small = [part for part in self.small if isinstance(part, Linear)]  # type: ignore[attr-defined]
         pairs = []
-        for index, (own, layer) in enumerate(zip(small, self.chain, strict=True)):
-            units, inputs = (mask.nonzero()[:, 0] for mask in self.alive.of(index))
+        for index, (own, link) in enumerate(zip(small, self.links, strict=True)):
+            layer = link.layer
+            units, inputs = (mask.nonzero()[:, 0] for mask in self.alive.of(index, link))
             places: list[tuple[Posterior, Posterior, Any]] = [(own.weight, layer.weight, (units[:, None], inputs))]
             if own.bias is not None and layer.bias is not None:
                 places.append((own.bias, layer.bias, (units,)))
@@ -164,55 +169,77 @@ class Cutter:
 def can_cut(net: nn.Module) -> bool:
     """Whether `net` is a large chain of linear layers with indicators, and nothing in the prior ties the weights."""
     chain = chain_of(net)
-    if chain is None or not all(isinstance(layer, Linear) for _, layer in chain):
+    layers = [link.layer for link in chain or []]
+    if not layers or not all(isinstance(layer, Linear) for layer in layers):
         return False
-    if sum(layer.weight.mu.numel() for _, layer in chain) < FEWEST:
+    if sum(layer.weight.mu.numel() for layer in layers) < FEWEST:
         return False
     return all(
         layer.weight.omega is not None
         and layer.prior.closed_form
         and not isinstance(layer.prior.psi, Beta)
         and layer.prior.log_sigma_beta is None
-        for _, layer in chain
+        for layer in layers
     )
 
 
 @torch.no_grad()
-def find_alive(chain: list[Any], power: Tensor | None) -> Alive:
-    """From the outputs backwards: who sends something to somebody who is alive."""
-    last = chain[-1].weight.mu
+def find_alive(chain: Sequence[Link], power: Tensor | None) -> Alive:
+    """From the outputs backwards: who sends something to somebody who is alive; and which inputs anybody reads."""
+    last = chain[-1].layer.weight.mu
     units = [torch.ones(len(last), dtype=torch.bool, device=last.device)]
-    for layer in reversed(chain[1:]):
-        alpha, mu = layer.alpha[units[-1]], layer.weight.mu[units[-1]]
-        psi = layer.prior.psi_now(layer.blocks())
+    for _, layer, again, _ in reversed(chain[1:]):
+        own = slice(layer.weight.mu.shape[1] - again)  # what it reads of units
+        alpha, mu = layer.alpha[units[-1]][:, own], layer.weight.mu[units[-1]][:, own]
+        psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[units[-1]][:, own]
         signal = ((alpha * mu) ** 2).sum(0) > EPSILON
-        units.append(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi))
-    first, living = chain[0], units[-1]
+        units.append(_one_at_least(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi.mean(0))))
+    units.reverse()
+    first = chain[0].layer
     inputs = torch.ones(first.weight.mu.shape[1], dtype=torch.bool, device=last.device)
     if power is not None:
-        alpha, psi = first.alpha[living], first.prior.psi_now(first.blocks()).expand_as(first.weight.mu)[living]
-        squared = alpha * (first.weight.mu**2 + first.weight.sigma**2)[living]
-        read = torch.maximum(squared, psi * first.prior.sigma_beta**2).sum(0)
-        inputs = (power * read > EPSILON) | (alpha > psi + SPOKEN_FOR).any(0)
-        if first.prior.pinned is not None:
-            inputs = inputs | (first.prior.pinned != 0).any(0)
-    return Alive(inputs, tuple(reversed(units)))
+        readers = [(link.layer, living) for link, living in zip(chain, units, strict=True) if link.again]
+        needed = [_read(layer, living, power) for layer, living in [(first, units[0]), *readers]]
+        total = torch.stack([read for read, _ in needed]).sum(0)
+        inputs = _one_at_least((total > EPSILON) | torch.stack([spoken for _, spoken in needed]).any(0))
+    return Alive(inputs, tuple(units))
 
 
-def _settle(layer: Linear, units: Tensor, inputs: Tensor, first: bool, optimiser: FusedAdam) -> None:
+def _one_at_least(mask: Tensor) -> Tensor:
+    """A layer needs a unit to go on: the first, where none is alive (skips may carry all there is)."""
+    if not bool(mask.any()):
+        mask[0] = True
+    return mask
+
+
+def _read(layer: SlabLayer, living: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
+    """For each input, the last that the layer reads: its signal to living units, and whether the data spoke for it."""
+    own = slice(layer.weight.mu.shape[1] - len(power), None)
+    mu, sigma, alpha = (part[living][:, own] for part in (layer.weight.mu, layer.weight.sigma, layer.alpha))
+    psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[living][:, own]
+    squared = torch.maximum(alpha * (mu**2 + sigma**2), psi * layer.prior.sigma_beta**2)
+    spoken = (alpha > psi + SPOKEN_FOR).any(0)
+    if layer.prior.pinned is not None:
+        spoken = spoken | (layer.prior.pinned[:, own] != 0).any(0)
+    return power * squared.sum(0), spoken
+
+
+def _settle(link: Link, units: Tensor, inputs: Tensor, first: bool, optimiser: FusedAdam) -> None:
     """Give what is dead the values the bound then wants, and the optimiser no memory of it."""
+    layer = link.layer
+    of_network = torch.zeros_like(inputs)  # which of its inputs are the network's own
+    of_network[0 if first else len(inputs) - link.again :] = True
     to_living = units[:, None] & ~inputs[None, :]
     to_dead = (~units)[:, None].expand_as(to_living)
-    resting = to_dead | to_living if first else to_dead
     psi = layer.prior.psi_now(layer.blocks())
-    _rest(layer, layer.weight, resting, optimiser, psi)
+    _rest(layer, layer.weight, to_dead | (to_living & of_network), optimiser, psi)
     if not first:
-        _rest(layer, layer.weight, to_living, optimiser, None)
+        _rest(layer, layer.weight, to_living & ~of_network, optimiser, None)
     if layer.bias is not None:
         _rest(layer, layer.bias, ~units, optimiser, torch.as_tensor(layer.prior.psi))
 
 
-def _rest(layer: Linear, block: Posterior, where: Tensor, optimiser: FusedAdam, psi: Tensor | None) -> None:
+def _rest(layer: SlabLayer, block: Posterior, where: Tensor, optimiser: FusedAdam, psi: Tensor | None) -> None:
     """The prior itself where `where`, with alpha = 0 instead of psi if that is None."""
     assert block.omega is not None
     s = layer.prior.sigma_beta

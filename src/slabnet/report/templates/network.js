@@ -41,7 +41,7 @@ const slabnet = (() => {
       const blocks = layer.blocks.map((b) => ({ at: wholes(b.at), mu: floats(b.mu), sigma: floats(b.sigma), alpha: floats(b.alpha) }));
       const { at } = blocks[0];
       const from = Uint32Array.from(at, (v) => v % layer.inputs), to = Uint32Array.from(at, (v) => Math.floor(v / layer.inputs));
-      return { outputs: layer.outputs, blocks, from, to };
+      return { outputs: layer.outputs, again: layer.again, blocks, from, to };
     });
   }
 
@@ -58,6 +58,7 @@ const slabnet = (() => {
     let now = x;
     layers.forEach((layer, depth) => {
       const out = new Float64Array(layer.outputs), [weights, intercepts] = values[depth];
+      if (layer.again) now = [...now, ...x];  // the units, and the inputs again behind them
       if (intercepts) layer.blocks[1].at.forEach((unit, i) => { out[unit] += intercepts[i]; });
       for (let i = 0; i < weights.length; i++) out[layer.to[i]] += weights[i] * now[layer.from[i]];
       if (depth < layers.length - 1) for (let i = 0; i < out.length; i++) out[i] = activation(out[i]);
