@@ -18,7 +18,7 @@ import torch
 
 import slabnet as sn
 from benchmarks.record import RECORDS, write_record
-from slabnet.config.methods import ScaleMixture
+from slabnet.config.slabs import ScaleMixture
 from slabnet.core.records import Epoch
 from slabnet.experiments.profiles import Profile
 from slabnet.prediction.ways import rows_of

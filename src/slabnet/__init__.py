@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from slabnet.compact.folding import path_model
     from slabnet.compact.network import Compact, compact
     from slabnet.config.activations import ACTIVATIONS, Activation
-    from slabnet.config.methods import METHODS, ScaleMixture
+    from slabnet.config.methods import METHODS
     from slabnet.config.settings import Beta, NetworkConfig, Prior, Recipe, Start, TrainConfig
+    from slabnet.config.slabs import Laplace, ScaleMixture, SlabSettings, Student
     from slabnet.core.errors import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.core.records import Cut, Densities, Epoch, History, Prediction, Selection
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from slabnet.model.mixture import Mixture
     from slabnet.model.network import Network
     from slabnet.model.networks import convnet, mlp
+    from slabnet.model.slabs import Slab, register_slab
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
     from slabnet.prediction.comparison import Compared, Comparison, compare
@@ -141,10 +143,12 @@ _WHERE = {
     ],
     "config.activations": ["ACTIVATIONS", "Activation"],
     "model.activations": ["register_activation"],
-    "config.methods": ["METHODS", "ScaleMixture"],
+    "config.methods": ["METHODS"],
     "model.mixture": ["Mixture"],
     "model.network": ["Network"],
     "model.networks": ["convnet", "mlp"],
+    "config.slabs": ["Laplace", "ScaleMixture", "SlabSettings", "Student"],
+    "model.slabs": ["Slab", "register_slab"],
     "prediction.predict": ["predict"],
     "selection.pruning": ["prune"],
     "core.records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],

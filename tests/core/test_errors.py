@@ -50,7 +50,11 @@ def test_messages_stay_on_one_short_line() -> None:
         (lambda: Prior(include=3), "Prior: include must be a list of positions of inputs, got 3"),
         (lambda: Prior(include="12"), "Prior: include must be a list of positions of inputs, got 12"),
         (lambda: Prior(psi={"a": -1}), "Prior: Beta: a must be greater than 0, got -1"),
-        (lambda: Prior(slab="horseshoe"), 'Prior: slab must be "gaussian" or ScaleMixture(...), got horseshoe'),
+        (
+            lambda: Prior(slab="horseshoe"),
+            "Prior: slab must be one of gaussian, laplace, student, scale-mixture, or the settings of one, "
+            "got horseshoe",
+        ),
         (lambda: Prior(psi="bic", n=10**200), "Prior: n must be"),
         (lambda: TrainConfig(seed=True), "TrainConfig: seed must be a number, got True"),
         (lambda: TrainConfig(epochs="1"), "TrainConfig: epochs must be a number, got '1'"),

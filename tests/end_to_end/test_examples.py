@@ -12,6 +12,7 @@ from benchmarks.record import DOCS, ROOT
 from tests.pages import check_shown, commands, examples, run_page, same, site_pages
 
 import slabnet as sn
+from slabnet.config.slabs import SLABS
 from slabnet.model.likelihoods import LIKELIHOODS
 from slabnet.model.networks import WRAPPERS
 
@@ -26,7 +27,7 @@ WITH_EXAMPLES = [pytest.param(p, marks=MARKED.get(p, ()), id=str(p.relative_to(R
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a page adds to a registry is gone after it."""
-    with mock.patch.dict(sn.METHODS), mock.patch.dict(WRAPPERS), mock.patch.dict(LIKELIHOODS):
+    with mock.patch.dict(sn.METHODS), mock.patch.dict(WRAPPERS), mock.patch.dict(LIKELIHOODS), mock.patch.dict(SLABS):
         yield
 
 

@@ -220,5 +220,5 @@ def test_options_travel_with_the_model(tmp_path: object) -> None:
 
 def test_the_mixture_can_be_adjusted() -> None:
     net = sn.mlp((3, 2), method="mixture", prior=sn.Prior(slab=sn.ScaleMixture(pi=0.2, variances=(2.0, 0.1))))
-    assert net.body[1].prior.slab == sn.ScaleMixture(pi=0.2, variances=(2.0, 0.1))
-    assert sn.mlp((3, 2), method="mixture").body[1].prior.slab == sn.ScaleMixture()
+    assert net.body[1].prior.slab.settings == sn.ScaleMixture(pi=0.2, variances=(2.0, 0.1))
+    assert sn.mlp((3, 2), method="mixture").body[1].prior.slab.settings == sn.ScaleMixture()

@@ -12,8 +12,8 @@ from scipy import integrate, stats
 
 import slabnet as sn
 from slabnet import kernels
-from slabnet.config.methods import ScaleMixture
 from slabnet.config.settings import Beta, Prior
+from slabnet.config.slabs import ScaleMixture
 from slabnet.kernels import native, next_seed, noise_like
 from slabnet.model.posteriors import Block, Gaussian, Posterior, SpikeSlab, draw_exact, draw_relaxed
 from slabnet.model.priors import layer_prior

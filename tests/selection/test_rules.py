@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import slabnet as sn
-from slabnet.config.methods import ScaleMixture
+from slabnet.config.slabs import ScaleMixture
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.paths import find_paths
 from slabnet.selection.rules import describe, threshold_model

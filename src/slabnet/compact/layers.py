@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from slabnet.core.errors import refuse
 from slabnet.kernels import local_draw
 from slabnet.kernels.sparse import SparseChain, SparseLayer, applies, by_rows
-from slabnet.kernels.sparse_local import Left, sparse_local, take
+from slabnet.kernels.sparse_local import Left, take
 from slabnet.model.drawing import Drawable, Scope
 from slabnet.model.layers import SlabLayer
 from slabnet.model.posteriors import Block, Gaussian
@@ -219,13 +219,12 @@ class Decided(_Sparse, SlabLayer):
         return self.product(x, self.whole(weight), every)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
-        if self.sparse and self.closed_form:
-            parts, extra = self.prior.parts(scope.blocks(self))
+        if self.sparse:
             if self._left is None:
                 self._left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.own)
-            found = sparse_local(x, parts, self._left, seed)
+            found = self.prior.sparse_local(scope.blocks(self), x, self._left, seed)
             if found is not None:
-                scope.note_kl(self, found[1] if extra is None else extra + found[1])
+                scope.note_kl(self, found[1])
                 return found[0]
         weight, *bias = scope.moments(self)
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from pydantic import Field, field_validator
-
-from slabnet.core.errors import Settings
-
-
-class ScaleMixture(Settings):
-    """Slab pi*N(0, variances[0]) + (1-pi)*N(0, variances[1]) (Blundell et al. 2015; sec. 4 of the paper)."""
-
-    pi: float = Field(default=0.5, gt=0, lt=1)
-    variances: tuple[float, float] = (1.0, math.exp(-6.0))
-
-    @field_validator("variances")
-    @classmethod
-    def _positive(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if min(value) <= 0:
-            raise ValueError(f"variances must be two numbers above 0, got {value}")
-        return value
+from slabnet.config.slabs import ScaleMixture
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,15 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from slabnet.config.activations import ACTIVATIONS
-from slabnet.config.methods import METHODS, ScaleMixture
+from slabnet.config.methods import METHODS
+from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
 
 DATA_SETS = ("digits", "mnist", "fashion-mnist")
@@ -69,7 +71,9 @@ class Prior(Settings):
     psi: "aic" = exp(-2), "bic" = exp(-2 log n) (needs `n`), a number in (0, 1), one number per layer,
         or `Beta(a, b)` to learn it.
     sigma_beta: scale of the slab: a number, one per layer, or "learned" (empirical Bayes, one per layer).
-    slab: "gaussian", or a `ScaleMixture`, which then takes the place of sigma_beta.
+    slab: the distribution of a weight that is in the network, by name or with its settings: "gaussian", "laplace",
+        "student" or `Student(df)`, all with the scale sigma_beta; `ScaleMixture`, which has scales of its own; or one
+        that was registered.
     input_psi: one psi for each input of the first layer, in place of `psi` there.
     skip_psi: in input-skip networks, psi of the weights by which later layers read the inputs: a number, or one for
         each input; None takes what the first layer has.
@@ -81,7 +85,7 @@ class Prior(Settings):
 
     psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta = "aic"
     sigma_beta: Literal["learned"] | float | tuple[float, ...] = 1.0
-    slab: Literal["gaussian"] | ScaleMixture = "gaussian"
+    slab: SlabSettings = GaussianSlab()
     n: int | None = Field(default=None, ge=2, le=10**12)
     input_psi: tuple[float, ...] | None = None
     skip_psi: float | tuple[float, ...] | None = None
@@ -120,11 +124,14 @@ class Prior(Settings):
     @field_validator("slab", mode="before")
     @classmethod
     def _slab(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return ScaleMixture(**value)
-        if not isinstance(value, ScaleMixture) and value != "gaussian":
-            raise ValueError(f'slab must be "gaussian" or ScaleMixture(...), got {one_line(value)}')
-        return value
+        found = slab_settings(value)
+        if found is None:
+            raise ValueError(f"slab must be one of {', '.join(SLABS)}, or the settings of one, got {one_line(value)}")
+        return found
+
+    @field_serializer("slab")
+    def _slab_spec(self, value: SlabSettings) -> str | dict[str, Any]:
+        return slab_spec(value)
 
     @field_validator("include", "exclude", mode="before")
     @classmethod

@@ -155,12 +155,14 @@ def _plain_kind(owner: type[BaseModel], name: str, value: Any) -> None:
     """Refuse true for a number, and text that only looks like one."""
     if name not in owner.model_fields or not isinstance(value, (bool, str)):
         return
-    kinds = str(owner.model_fields[name].annotation)
-    if owner.model_fields[name].annotation is bool:
+    kind = owner.model_fields[name].annotation
+    kinds = str(kind)
+    if kind is bool:
         if not isinstance(value, bool):
             refuse(owner.__name__, name, "true or false", repr(value))
         return
-    takes_text = "str" in kinds or "Literal" in kinds
+    by_name = isinstance(kind, type) and issubclass(kind, Settings)  # settings of their own, which have names
+    takes_text = by_name or "str" in kinds or "Literal" in kinds
     if isinstance(value, bool) or not (takes_text or "tuple" in kinds):
         refuse(owner.__name__, name, "a number" if not takes_text else "text or a number", repr(value))
 

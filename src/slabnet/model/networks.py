@@ -14,6 +14,7 @@ from torch.nn.utils import skip_init
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import Prior, Start
+from slabnet.config.slabs import GaussianSlab
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
@@ -65,7 +66,7 @@ class _Builder:
         if prior is not None and not isinstance(prior, Prior):
             refuse("network", "prior", "a Prior", type(prior).__name__)
         prior = prior or Prior()
-        if self.method.slab is not None and prior.slab == "gaussian":
+        if self.method.slab is not None and isinstance(prior.slab, GaussianSlab):
             prior = prior.model_copy(update={"slab": self.method.slab})
         if self.method.wrapper in (
             "horseshoe",

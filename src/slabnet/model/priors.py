@@ -14,14 +14,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.config.methods import ScaleMixture
 from slabnet.config.settings import Beta, Prior
+from slabnet.config.slabs import SLABS, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import refuse
-from slabnet.kernels import draw_layer, local_linear, mixture_bump, mixture_bump_at, slab_moments
 from slabnet.kernels.dispatch import Divergence, Parts
-from slabnet.kernels.reference import slab_kl
-from slabnet.maths.divergences import kl_bernoulli, kl_beta, kl_normal, log_softplus, softplus
+from slabnet.kernels.sparse_local import Left
+from slabnet.maths.divergences import kl_bernoulli, kl_beta
 from slabnet.model.posteriors import Block, Drawn, log_q_beta, log_q_gamma
+from slabnet.model.slabs import slab_of
+from slabnet.model.slabs.base import Moments, total
 
 AT_PRIOR = 0.01  # nats: of 50 x 50 weights that carry nothing most lie below 1e-6, of those that do above 0.3
 
@@ -67,12 +68,15 @@ class LayerPrior(nn.Module):
         self,
         psi: float | Beta,
         sigma_beta: float | Literal["learned"],
-        slab: Literal["gaussian"] | ScaleMixture,
+        slab: SlabSettings | str,
         input_psi: Tensor | None,
         pinned: Tensor | None,
     ) -> None:
         super().__init__()
-        self.psi, self.slab = psi, slab
+        settings = slab_settings(slab)
+        if settings is None:
+            refuse("LayerPrior", "slab", f"one of {', '.join(SLABS)}, or the settings of one", slab)
+        self.psi, self.slab = psi, slab_of(settings)
         self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
         if input_psi is not None and not isinstance(psi, Beta):
@@ -83,6 +87,10 @@ class LayerPrior(nn.Module):
         self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
         self.register_buffer("pinned", pinned, persistent=False)
         self.register_parameter("log_sigma_beta", nn.Parameter(torch.zeros(())) if sigma_beta == "learned" else None)
+
+    def __init_subclass__(cls) -> None:
+        """Refused: densities of one's own are a `Slab`, which passes, files and exports then know."""
+        refuse("LayerPrior", "a prior of your own", "a Slab with register_slab", f"the subclass {cls.__name__}")
 
     def part(self, units: Tensor, inputs: Tensor) -> LayerPrior:
         """The prior of the weights between these units and inputs (masks) of a linear layer."""
@@ -95,7 +103,7 @@ class LayerPrior(nn.Module):
     def spec(self) -> dict[str, Any]:
         """What this prior is, as plain numbers and text: a file of a converted module keeps it for comparison."""
         psi = self.psi.model_dump() if isinstance(self.psi, Beta) else self.psi
-        slab = self.slab.model_dump(mode="json") if isinstance(self.slab, ScaleMixture) else self.slab
+        slab = slab_spec(self.slab.settings)
         scale = "learned" if self.log_sigma_beta is not None else self.sigma_beta
         single = {"input_psi": self.log_input_psi, "pinned": self.pinned}
         return {"psi": psi, "sigma_beta": scale, "slab": slab} | {name: _digest(t) for name, t in single.items()}
@@ -122,12 +130,17 @@ class LayerPrior(nn.Module):
     @property
     def closed_form(self) -> bool:
         """Whether the divergence of the posterior from this prior has a closed form."""
-        return self.slab == "gaussian"
+        return self.slab.closed_form
 
     def psi_now(self, blocks: Sequence[Block]) -> Tensor:
-        """Where alpha of each weight (not intercept) rests when the data say nothing: psi itself, unless learned."""
+        """psi of each weight (not intercept) as it stands: itself, unless learned."""
         log_psi, log_not_psi = self._inclusion(blocks)[0][0]
         return torch.sigmoid(log_psi - log_not_psi)
+
+    def resting_alpha(self, blocks: Sequence[Block]) -> Tensor:
+        """Where alpha of each weight (not intercept) rests when the data say nothing: psi, if the slab is normal."""
+        log_psi, log_not_psi = self._inclusion(blocks)[0][0]
+        return torch.sigmoid(log_psi - log_not_psi - self.slab.resting)
 
     def parts(self, blocks: Sequence[Block]) -> tuple[list[Parts], Tensor | None]:
         """What the passes take of each block and of this prior, and the price of a learned psi."""
@@ -139,136 +152,91 @@ class LayerPrior(nn.Module):
         log_s = self._log_sigma_beta(mu)
         return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
 
-    def moments(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
-        """Mean and variance of each block's weights, and the divergence, which costs nothing more in closed form."""
-        if not self.closed_form:
-            zero = blocks[0].mu.new_zeros(())
-            return [slab_moments(b.mu, b.rho, b.omega, zero, zero, zero)[:2] for b in blocks], None
+    def moments(self, blocks: Sequence[Block]) -> tuple[Moments, Tensor | None]:
+        """Mean and variance of each block's weights, and the divergence where it costs nothing more."""
         parts, extra = self.parts(blocks)
-        found = [slab_moments(*part) for part in parts]
-        return [(mean, variance) for mean, variance, _ in found], _sum(extra, [kl for *_, kl in found])
+        made, terms = self.slab.moments(parts)
+        return made, None if terms is None else _sum(extra, terms)
 
     def local_linear(
         self, blocks: Sequence[Block], x: Tensor, seed: Tensor, first_row: int = 0
     ) -> tuple[Tensor, Tensor] | None:
         """A linear layer under local reparametrisation and its divergence in one go, where there is such a pass."""
-        if not self.closed_form:
-            return None
         parts, extra = self.parts(blocks)
-        found = local_linear(x, parts, seed, first_row)
-        return None if found is None else (found[0], _sum(extra, [found[1]]))
+        made = self.slab.local_linear(x, parts, seed, first_row)
+        return None if made is None else (made[0], _sum(extra, [made[1]]))
+
+    def sparse_local(
+        self, blocks: Sequence[Block], x: Tensor, left: Left, seed: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """The same of a linear layer of which few weights are left."""
+        parts, extra = self.parts(blocks)
+        made = self.slab.sparse_local(x, parts, left, seed)
+        return None if made is None else (made[0], _sum(extra, [made[1]]))
 
     def draw(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
     ) -> tuple[list[Tensor], Tensor] | None:
         """A relaxed or straight-through draw of each block, and the divergence in the same pass, where there is one."""
-        if not self.closed_form:
-            dense = all(block.omega is None for block in blocks)
-            return self._draw_mixture(blocks, seeds) if dense and kl == "sampled" else None
         parts, extra = self.parts(blocks)
-        values, prices = draw_layer(parts, seeds, delta, hard, kl, [block.places for block in blocks])
-        return values, _sum(extra, prices)
-
-    def _draw_mixture(self, blocks: Sequence[Block], seeds: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """A draw of dense weights, and log q - log p there: from the wide Gaussian in one pass, then the bump."""
-        log_share, log_scale, log_height, curvature = self._wide()
-        mu = blocks[0].mu
-        unused, scale = mu.new_zeros(()), mu.new_full((), log_scale)
-        parts: list[Parts] = [(b.mu, b.rho, None, unused, unused, scale) for b in blocks]
-        values, prices = draw_layer(parts, seeds, 1.0, False, "sampled", [block.places for block in blocks])
-        bumps = [mixture_bump_at(value, log_height, curvature) + log_share * value.numel() for value in values]
-        return values, _sum(None, prices) - _sum(None, bumps)
+        made = self.slab.draw(parts, seeds, delta, hard, kl, [block.places for block in blocks])
+        return None if made is None else (made[0], _sum(extra, made[1]))
 
     def kl(self, blocks: Sequence[Block]) -> Tensor:
         """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
         logs, extra = self._inclusion(blocks)
-        total = blocks[0].mu.new_zeros(()) if extra is None else extra
+        found = blocks[0].mu.new_zeros(()) if extra is None else extra
+        log_s = self._log_sigma_beta(blocks[0].mu)
         for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
-            total = total + self._block_kl(block, log_psi, log_not_psi)
-        return total
+            found = found + self.slab.block_kl(block, log_psi, log_not_psi, log_s)
+        return found
 
     @torch.no_grad()
     def weight_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
         """KL of q(beta, gamma) of each single weight from its prior (eq. 3 and 6), block by block."""
-        found = []
+        each, log_s = [], self._log_sigma_beta(blocks[0].mu)
         for block, (log_psi, log_not_psi) in zip(blocks, self._inclusion(blocks)[0], strict=True):
-            if self.closed_form:
-                slab = kl_normal(block.mu, log_softplus(block.rho), self._log_sigma_beta(block.mu))
-            else:
-                slab = self._slab_kl_by_quadrature(block)
+            slab = self.slab.weight_divergence(block, log_s)
             if block.omega is None:
-                found.append(slab)
+                each.append(slab)
                 continue
-            found.append(kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab)
-        return found
+            each.append(kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab)
+        return each
 
     def informed(self, blocks: Sequence[Block]) -> list[Tensor]:
         """Of each block, the weights whose posterior the data have moved away from the prior.
 
-        A weight that the data say nothing about rests at its prior: alpha = psi, mu = 0, sigma = sigma_beta. Within
-        AT_PRIOR nats of it, it says what was said before any data, whatever psi is. Decided indicators count as moved,
-        and so does every weight of a block without indicators.
+        A weight that the data say nothing about rests where its divergence is least: at alpha = psi, mu = 0, sigma =
+        sigma_beta, where that is zero, if the slab is Gaussian. Within AT_PRIOR nats of that, it says what was said
+        before any data, whatever psi is. Decided indicators count as moved, and so does every weight of a block
+        without indicators.
         """
-        found = []
-        for block, kl in zip(blocks, self.weight_kl(blocks), strict=True):
-            moved = torch.ones_like(kl, dtype=torch.bool) if block.omega is None else ~(kl <= AT_PRIOR)
-            found.append(moved if block.pinned is None else moved | block.pinned)
-        return found
+        masks = []
+        for block, kl, (on, off) in zip(blocks, self.weight_kl(blocks), self._inclusion(blocks)[0], strict=True):
+            least = -torch.logaddexp(on - self.slab.resting, off)
+            moved = torch.ones_like(kl, dtype=torch.bool) if block.omega is None else ~(kl - least <= AT_PRIOR)
+            masks.append(moved if block.pinned is None else moved | block.pinned)
+        return masks
 
     def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
         """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""
         logs, extra = self._inclusion(blocks)
-        total = blocks[0].mu.new_zeros(()) if extra is None else extra
+        found = blocks[0].mu.new_zeros(()) if extra is None else extra
         for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
             assert one.eps is not None
             slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
             if one.gamma is None:
-                total = total + slab.sum()
+                found = found + slab.sum()
                 continue
             prior = one.gamma * log_psi + (1 - one.gamma) * log_not_psi
             if block.pinned is not None:
                 prior = prior.masked_fill(block.pinned, 0.0)
-            total = total + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
-        return total
+            found = found + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
+        return found
 
     def log_slab(self, beta: Tensor) -> Tensor:
         """Log density of the slab at `beta`, per weight."""
-        if isinstance(self.slab, ScaleMixture):
-            pi, (v1, v2) = self.slab.pi, self.slab.variances
-            first = math.log(pi) - 0.5 * math.log(2 * math.pi * v1) - beta * beta / (2 * v1)
-            second = math.log1p(-pi) - 0.5 * math.log(2 * math.pi * v2) - beta * beta / (2 * v2)
-            return torch.logaddexp(first, second)
-        log_s = self._log_sigma_beta(beta)
-        scaled = beta * torch.exp(-log_s)
-        return -0.5 * (scaled * scaled + math.log(2 * math.pi)) - log_s
-
-    def _block_kl(self, block: Block, log_psi: Tensor, log_not_psi: Tensor) -> Tensor:
-        log_s = self._log_sigma_beta(block.mu)
-        if self.closed_form and block.omega is not None:
-            return slab_kl(block.mu, block.rho, block.omega, log_psi, log_not_psi, log_s)
-        if self.closed_form:
-            return kl_normal(block.mu, log_softplus(block.rho), log_s).sum()
-        slab = self._slab_kl_by_quadrature(block)
-        if block.omega is None:
-            return slab.sum()
-        each = kl_bernoulli(block.omega, log_psi, log_not_psi) + torch.sigmoid(block.omega) * slab
-        return each.sum()
-
-    def _slab_kl_by_quadrature(self, block: Block) -> Tensor:
-        """E log q - E log p over the slab: log p is its wide Gaussian, in closed form, plus a bump around zero."""
-        log_share, log_scale, log_height, curvature = self._wide()
-        bump = mixture_bump(block.mu, softplus(block.rho), log_height, curvature)
-        log_sigma = log_softplus(block.rho)
-        return kl_normal(block.mu, log_sigma, torch.full_like(log_sigma, log_scale)) - log_share - bump
-
-    def _wide(self) -> tuple[float, float, float, float]:
-        """The wide Gaussian of the mixture, as log share and log scale; and the bump, as log height and curvature."""
-        assert isinstance(self.slab, ScaleMixture)
-        (wide, narrow), shares = self.slab.variances, [self.slab.pi, 1 - self.slab.pi]
-        if wide < narrow:
-            wide, narrow, shares = narrow, wide, shares[::-1]
-        log_height = math.log(shares[1] / shares[0]) + 0.5 * math.log(wide / narrow)
-        return math.log(shares[0]), 0.5 * math.log(wide), log_height, 1 / narrow - 1 / wide
+        return self.slab.log_density(beta, self._log_sigma_beta(beta))
 
     def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
         """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""
@@ -295,10 +263,7 @@ class LayerPrior(nn.Module):
 
 
 def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
-    total = terms[0] if extra is None else extra + terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return total(terms) if extra is None else total([extra, *terms])
 
 
 def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -176,7 +176,7 @@ def can_cut(net: nn.Module) -> bool:
         return False
     return all(
         layer.weight.omega is not None
-        and layer.prior.closed_form
+        and layer.prior.slab.resting == 0.0  # a dead weight is put where it costs nothing
         and not isinstance(layer.prior.psi, Beta)
         and layer.prior.log_sigma_beta is None
         for layer in layers
