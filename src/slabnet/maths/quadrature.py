@@ -37,7 +37,7 @@ def normal_average(function: Callable[[Tensor], Tensor], mu: Tensor, sigma: Tens
     few = max(1, AT_ONCE // max(mu.numel(), 1))
     total = torch.zeros_like(mu)
     for end in (-TAIL, TAIL):
-        for at, weight in zip(points.split(few), weights.split(few), strict=True):
+        for at, weight in zip(torch.split(points, few), torch.split(weights, few), strict=True):
             part = (function, mu, sigma, cut, end - cut, at, weight)
             if few >= POINTS or not torch.is_grad_enabled():
                 total = total + _terms(*part)
