@@ -22,11 +22,14 @@ import pytest
 import slabnet as sn
 from slabnet.cli.app import run as run_cli
 from slabnet.cli.table_predictions import lines_of, predict_table
-from slabnet.cli.tables import TableJob, fit_table, rmse_interval, table_finished, wilson
+from slabnet.cli.tables import TableJob, fit_table, rmse_interval, table_finished
 from slabnet.config.settings import Recipe
 from slabnet.data.reading import read_all
-from slabnet.data.tabular import Preprocessing
+from slabnet.data.tabular import Table
 from slabnet.estimators import load_estimator
+from slabnet.prediction.scores import wilson
+from slabnet.report.measure import Measured
+from slabnet.report.subject import subject_from_file
 from slabnet.store import read_header
 
 
@@ -121,10 +124,44 @@ def test_chunks_make_no_difference_and_parquet_neither(regression: tuple[Path, s
     pq.write_table(pa.table(columns | {"quarter": [r["quarter"] for r in table]}), folder / "h.parquet")
     found.append(predict_table(folder / "m.slab", folder / "h.parquet", folder / "c.csv", 20, 0))
     assert (folder / "a.csv").read_text() == (folder / "c.csv").read_text()
-    assert found[0]["rmse"] == pytest.approx(found[1]["rmse"]) == pytest.approx(found[2]["rmse"])
-    assert found[0]["known"] == 240
-    assert found[0]["notes"] == found[1]["notes"]
+    assert found[0] == {**found[1], "data": found[0]["data"]}
+    parts = [
+        found[0],
+        found[0]["training"],
+    ]  # rows that were fitted are told apart in the file of the fit, and only there
+    assert [part["known"] for part in parts] == [48, 192]
+    assert found[2]["known"] == 240
+    whole = sum(part["known"] * part["rmse"] ** 2 for part in parts) / 240
+    assert found[2]["rmse"] == pytest.approx(whole**0.5)
     assert 0.9 < found[0]["coverage"] <= 1
+
+
+def test_one_number_everywhere(tmp_path: Path) -> None:
+    """The fit, the prediction of its file, and the page say the same of the same rows."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{a:.3f},{b:.3f},{2 * a + rng.normal():.3f},{'rare' if a > 1.2 else 'usual'}"
+        for a, b in rng.normal(size=(150, 2))
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y,k", *rows]) + "\n")
+    for target, drop in (("y", "k"), ("k", "y")):
+        words = ["--target", target, "--drop", drop, "--epochs", "20", "--hidden", "4", "--out", "m.slab", "--json"]
+        fitted = slabnet("fit", "t.csv", *words, cwd=tmp_path)
+        test = json.loads(fitted.stdout.splitlines()[-1])["test"]
+        said = slabnet("predict", "m.slab", "t.csv", "--json", cwd=tmp_path)
+        predicted = json.loads(said.stdout)
+        page = Measured(subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))).scores
+        assert page is not None
+        assert (predicted["known"], predicted["training"]["known"]) == (30, 120)
+        names = ["rmse", "r2", "coverage"] if target == "y" else ["accuracy", "balanced_accuracy", "log_loss", "brier"]
+        for name in names:
+            assert predicted[name] == pytest.approx(test[name], rel=1e-5), name
+            assert page[name] == pytest.approx(test[name], rel=1e-9), name
+        assert page["baseline"] == pytest.approx(test["baseline"])
+        lines = slabnet("predict", "m.slab", "t.csv", cwd=tmp_path).stdout
+        assert "on 30 rows that were kept aside" in lines
+        assert "Only for comparison" in lines
+        assert "on 120 rows that were fitted" in lines
 
 
 def test_a_prediction_that_fails_leaves_what_was_there(regression: tuple[Path, str]) -> None:
@@ -282,8 +319,7 @@ def test_what_can_go_on_is_said(tmp_path: Path) -> None:
     grades = [f"{i},{['none', 'mild', 'severe'][i % 3]}" for i in range(30)]
     (tmp_path / "g.csv").write_text("\n".join(["a,grade", *grades]) + "\n")
     found = fit_table(TableJob(tmp_path / "g.csv", "grade", recipe), tmp_path / "g.slab")
-    said = "10 rows have no grade (none 10 of them: call it otherwise if that is a class) and were left out."
-    assert said in found.lines
+    assert found.numbers["classes"] == ["mild", "none", "severe"]  # "none" is a class like any other
 
 
 def test_one_row_to_test_with(tmp_path: Path) -> None:
@@ -299,7 +335,7 @@ def test_missing_said_in_words_is_missing(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["a,c,y", *rows]))
     run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "3", "--out", "m.slab", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "3 of 4" in run.stdout or "of 4 inputs" in run.stdout  # a, and c as p, q or missing
+    assert "of 3 inputs" in run.stdout  # a, and c as q or missing; else it is p
 
 
 def test_whole_numbers_that_became_floats_are_the_same_labels(tmp_path: Path) -> None:
@@ -311,7 +347,8 @@ def test_whole_numbers_that_became_floats_are_the_same_labels(tmp_path: Path) ->
     old, new = (
         json.loads(slabnet("predict", "m.slab", name, "--json", cwd=tmp_path).stdout) for name in ("t.csv", "new.csv")
     )
-    assert (new["accuracy"], new["notes"]) == (old["accuracy"], [])
+    right = sum(part["known"] * part["accuracy"] for part in (old, old["training"]))
+    assert (80 * new["accuracy"], new["notes"]) == (pytest.approx(right), [])
 
 
 def test_predictions_are_those_of_the_saved_estimator(regression: tuple[Path, str]) -> None:
@@ -319,7 +356,7 @@ def test_predictions_are_those_of_the_saved_estimator(regression: tuple[Path, st
     assert slabnet("predict", "m.slab", "houses.csv", "--out", "seeded.csv", cwd=folder).returncode == 0
     model = load_estimator(folder / "m.slab")
     table = read_all(folder / "houses.csv")
-    x, _ = Preprocessing.from_dict(read_header(folder / "m.slab")["about"]["table"]).apply(table)
+    x, _ = Table.from_dict(read_header(folder / "m.slab")["about"]["table"]).apply(table)
     found = [float(row["prediction"]) for row in csv.DictReader((folder / "seeded.csv").read_text().splitlines())]
     np.testing.assert_allclose(found, model.predict(x), rtol=1e-5)
 
@@ -363,3 +400,40 @@ def test_rows_outside_the_training_data_are_marked_and_left_undecided(tmp_path: 
     assert [row["decided"] for row in answers] == ["1", "1", "0"]
     assert found["extrapolates"] == 1
     assert any("1 rows lie outside the training data" in line for line in lines_of(found, None))
+
+
+def test_a_rare_class_that_is_never_predicted_is_the_headline(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal():.3f},{'fraud' if i % 17 == 0 else 'fine'}" for i in range(170)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,k", *rows]) + "\n")
+    words = ["--target", "k", "--epochs", "20", "--hidden", "4", "--out", "m.slab", "--report", "r.html"]
+    run = slabnet("fit", "t.csv", *words, cwd=tmp_path)
+    assert "It never predicts fraud, although it is among the rows kept aside." in run.stdout
+    assert "Balanced accuracy 0.500 (guessing: 0.500), log-loss" in run.stdout
+    assert "Brier score" in run.stdout
+    assert "area under the ROC curve" in run.stdout
+    page = (tmp_path / "r.html").read_text()
+    assert "It never predicts fraud. Averaged over" in page
+    assert "always saying the most frequent class is right for 94.12%" in page
+
+
+def test_prices_with_signs_are_fitted_predicted_and_named(tmp_path: Path) -> None:
+    rows = [f'{i},{i % 3},"${1000 + 10 * i + i % 7:,}"' for i in range(1, 101)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,a,price", *rows]) + "\n")
+    words = ["fit", "t.csv", "--target", "price", "--epochs", "20", "--out", "m.slab"]
+    run = slabnet(*words, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert 'price: read as numbers (amounts in $, thousands set apart by ",").' in run.stdout
+    assert "id counts the rows: leave it out with --drop id." in run.stdout
+    assert "Task: regression, guessed from price: 100 different whole numbers" in run.stdout
+    found = json.loads(slabnet("predict", "m.slab", "t.csv", "--json", cwd=tmp_path).stdout)
+    assert (found["known"], found["training"]["known"]) == (20, 80)
+
+
+def test_everything_wrong_with_a_table_is_said_in_one_run(tmp_path: Path) -> None:
+    rows = [f"2024-01-{1 + i % 28:02d},person {i},{i},{'x' if i == 3 else i / 3}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["day,who,a,y", *rows]) + "\n")
+    run = slabnet("fit", "t.csv", "--target", "y", "--out", "m.slab", cwd=tmp_path)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+    for said in ("column y must be numbers, got 'x' in row 4", "column day must be", "column who must be"):
+        assert said in run.stderr

@@ -457,3 +457,11 @@ def test_selected_features_are_those_of_the_median_model(fitted: sn.SlabRegresso
     inputs = threshold_model(fitted.network_).inputs
     assert inputs is not None
     assert fitted.get_support().tolist() == inputs.tolist()
+
+
+def test_a_file_keeps_the_arguments_of_the_constructor(line: tuple[Any, Any], tmp_path: Path) -> None:
+    for hidden in (None, (5,)):
+        model = sn.SlabRegressor(hidden, epochs=2, draws=3, random_state=0).fit(*line)
+        sn.save_estimator(model, tmp_path / "m.slab")
+        again = sn.load_estimator(tmp_path / "m.slab")
+        assert again.get_params() == model.get_params()

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from slabnet.core.errors import SlabnetError
+from slabnet.data.columns import as_numbers
 from slabnet.data.reading import read_all, read_chunks
-from slabnet.data.tabular import Preprocessing, as_numbers
+from slabnet.data.tabular import Table
 
 FLIPS = 2000
 KINDS = ("t.csv", "t.parquet", "plain.parquet")
@@ -41,7 +42,7 @@ def attempt(path: Path, content: bytes) -> None:
     started, said, largest = time.monotonic(), [], 0.0
     try:
         table = read_all(path)
-        matrix, report = Preprocessing.learn(table).apply(table)
+        matrix, report = Table.learn(table).apply(table)
         largest, said = abs(matrix).max(initial=0.0), report.lines()
     except SlabnetError as error:
         said = [str(error)]
@@ -143,4 +144,4 @@ def test_numbers_whose_sums_are_none(tmp_path: Path) -> None:
     for fill in ("nan", 10**400, "inf"):
         column = {"name": "a", "kind": "number", "fill": fill, "levels": [], "missing": False}
         with pytest.raises(SlabnetError, match="preprocessing must be a list of columns"):
-            Preprocessing.from_dict({"columns": [column]})
+            Table.from_dict({"columns": [column]})

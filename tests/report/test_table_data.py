@@ -41,10 +41,12 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     words = ["slabnet", "fit", "t.csv", "--target", "answer", "--out", "m.slab", "--seed", "0", "--test-size", "0.2"]
     words += ["--task", task, "--hidden", "4", "--epochs", "30", "--config", "settings.toml"]
     assert shlex.split(str(subject.command)) == words
-    assert list(subject.categories) == [("colour", ("blue", "red"), 1)]
+    assert (list(subject.categories), subject.indicators) == ([], {1})
+    assert subject.input_names == ["size", "colour=red"]
+    assert subject.row_numbers == list(range(1, 61))
     assert subject.test is not None
     x, y = subject.test
-    assert x.shape == (60, 3)
+    assert x.shape == (60, 2)
     assert subject.scale_x is not None
     np.testing.assert_allclose(subject.scale_x.undo(x.numpy())[:, 0], size, rtol=1e-6)
     if task == "regression":

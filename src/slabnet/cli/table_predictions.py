@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.cli.tables import DOUBT, LEVEL
+from slabnet.cli.tally import Tally
 from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse
+from slabnet.core.figures import written
 from slabnet.core.files import safe_text, writing
+from slabnet.data.holdout import held_out
 from slabnet.data.reading import ROWS, read_chunks
-from slabnet.data.tabular import Preprocessing, Report, as_label, is_missing, number_of
+from slabnet.data.tabular import Report, Table
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.store import read_header
@@ -37,13 +40,14 @@ def predict_table(
             "one that was fitted to a table",
             f"{model}, fitted to {about.get('data', 'something else')}",
         )
-    prepared, estimator = Preprocessing.from_dict(about["table"]), load_estimator(model)
+    prepared, estimator = Table.from_dict(about["table"]), load_estimator(model)
     if len(prepared.inputs) != estimator.n_features_in_:
         raise FileError(f"predict: {model} must have as many inputs as its columns make, got other numbers")
     estimator.draws = estimator.draws if draws is None else draws
     estimator._seed = estimator._seed if seed is None else seed
     target = str(about.get("target"))
-    total, met, tally = 0, Report(), _Tally(head(estimator))
+    trained = _trained(about, data, isinstance(estimator, SlabClassifier))
+    total, met, tally = 0, Report(), Tally(estimator, prepared.target)
     with writing(out) if out is not None else nullcontext() as file:
         for chunk in read_chunks(data, "predict", rows):
             count = len(next(iter(chunk.values()), []))
@@ -56,7 +60,7 @@ def predict_table(
                     answers = list(answer_rows(estimator, x, total, unseen))
                 except NotFinite as error:
                     raise error.later(total) from None
-                tally.add(answers, known)
+                tally.add(answers, known, None if trained is None else trained[total : total + count])
             if file is not None:
                 file.write(as_csv(([head(estimator)] if total == 0 else []) + (answers if count else [])).encode())
             total += count
@@ -65,7 +69,21 @@ def predict_table(
     found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": about.get("task"), "target": target}
     odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
     found["extrapolates"] = tally.outside if estimator.support_ is not None else None
-    return found | tally.result(estimator) | {"notes": met.lines() + ([odd] if tally.strange else [])}
+    return found | tally.result() | {"notes": met.lines() + ([odd] if tally.strange else [])}
+
+
+def _trained(about: dict[str, Any], data: Path, classes: bool) -> Marks | None:
+    """Which rows of the table were fitted, where it is the very file of the fit; None for other tables."""
+    target, job = str(about.get("target")), about.get("job")
+    if not isinstance(job, dict) or job.get("sha256") != hashlib.sha256(data.read_bytes()).hexdigest():
+        return None
+    answers = [value for chunk in read_chunks(data, "predict") for value in chunk[target]]
+    aside = held_out(job, data, answers, classes)
+    if aside is None:
+        return None
+    marks = np.ones(len(answers), dtype=bool)
+    marks[aside] = False
+    return marks
 
 
 def head(model: SlabEstimator) -> list[str]:
@@ -74,7 +92,7 @@ def head(model: SlabEstimator) -> list[str]:
     return [*model.network_.likelihood.columns, *named]
 
 
-def unseen_rows(model: SlabEstimator, prepared: Preprocessing, report: Report, rows: int) -> Marks:
+def unseen_rows(model: SlabEstimator, prepared: Table, report: Report, rows: int) -> Marks:
     """Which rows have a level that training never saw, in a column that the model uses."""
     marks, first = np.zeros(rows, dtype=bool), 0
     for column in prepared.columns:
@@ -131,46 +149,6 @@ def _cell(value: Any) -> Any:
     return safe_text(value) if isinstance(value, str) else value
 
 
-class _Tally:
-    """What can be said over all rows, added up chunk by chunk."""
-
-    def __init__(self, columns: list[str]) -> None:
-        self.columns = columns
-        self.decided = self.known = self.good = self.inside = self.strange = self.outside = 0
-        self.squares = 0.0
-
-    def add(self, answers: list[list[Any]], known: list[Any] | None) -> None:
-        number = "decided" not in self.columns
-        place = self.columns.index("extrapolates")
-        self.outside += sum(row[place] == 1 for row in answers)
-        if not number:
-            self.decided += sum(row[2] for row in answers)
-        if known is None:
-            return
-        for row, value in zip(answers, known, strict=True):
-            if is_missing(value):
-                continue
-            wanted = number_of(value) if number else None
-            if number and (wanted is None or math.isinf(wanted)):
-                self.strange += 1
-                continue
-            self.known += 1
-            if wanted is None:
-                self.good += as_label(value) == str(row[1])
-                continue
-            self.squares += (wanted - row[1]) ** 2
-            self.inside += row[3] <= wanted <= row[4]
-
-    def result(self, model: SlabEstimator) -> dict[str, Any]:
-        if isinstance(model, SlabClassifier):
-            found: dict[str, Any] = {"decided": self.decided}
-            return found | ({"known": self.known, "accuracy": self.good / self.known} if self.known else {})
-        if not self.known:
-            return {}
-        rmse = math.sqrt(self.squares / self.known)
-        return {"known": self.known, "rmse": rmse, "coverage": self.inside / self.known}
-
-
 def merged(one: Report, other: Report) -> Report:
     """Two reports of chunks of one table."""
     unknown = {name: levels.copy() for name, levels in one.unknown.items()}
@@ -189,11 +167,29 @@ def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
         )
     if "decided" in found:
         lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
+    where = f"where {target} is known"
+    if found.get("fitted_file"):
+        where = (
+            "that were kept aside" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
+        )
+    lines += _scores(found, where)
+    if found.get("training"):
+        lines += [f"Only for comparison: {line}" for line in _scores(found["training"], "that were fitted")]
+    return [*lines, *found["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]
+
+
+def _scores(found: dict[str, Any], where: str) -> list[str]:
+    """The figures of the rows whose answer is known."""
+    lines = []
     if "accuracy" in found:
-        lines.append(f"Accuracy where {target} is known ({found['known']} rows): {found['accuracy']:.4f}.")
-    if "rmse" in found:
         lines.append(
-            f"Where {target} is known ({found['known']} rows): RMSE {found['rmse']:.4g}; "
+            f"Accuracy on {found['known']} rows {where}: {found['accuracy']:.4f} (balanced "
+            f"{found['balanced_accuracy']:.4f}); log-loss {found['log_loss']:.4f}, Brier score {found['brier']:.4f}."
+        )
+    if "rmse" in found:
+        explained = "" if found["r2"] is None else f", R2 {found['r2']:.3f}"
+        lines.append(
+            f"RMSE on {found['known']} rows {where}: {written(found['rmse'])}{explained}; "
             f"95% intervals hold {found['coverage']:.3f}."
         )
-    return [*lines, *found["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]
+    return lines

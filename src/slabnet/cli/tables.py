@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.config.settings import Recipe
-from slabnet.core.errors import FileError, check_number, one_line, refuse
+from slabnet.core.errors import Complaints, FileError, check_number, one_line, refuse
+from slabnet.core.figures import written
 from slabnet.core.files import checkpoints_of
+from slabnet.data.cells import PLAIN, Reading, as_label, is_missing, number_of, says_none
+from slabnet.data.columns import as_numbers, check_answers, numeric
 from slabnet.data.holdout import split_rows
+from slabnet.data.noticed import noticed
 from slabnet.data.reading import Chunk, read_all
-from slabnet.data.tabular import (
-    Preprocessing,
-    Task,
-    as_label,
-    as_numbers,
-    check_answers,
-    guess_task,
-    is_missing,
-    number_of,
-)
+from slabnet.data.tabular import Table
+from slabnet.data.task import Task, guess_task
 from slabnet.distributed.group import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import constant_columns
 from slabnet.estimators.warnings import far_values
 from slabnet.model.mixture import members_in
+from slabnet.prediction.scores import class_scores, headline, number_scores
 from slabnet.store import read_header
 from slabnet.training.checkpoints import Checkpoints, forget
 from slabnet.training.checkpoints import kept_in as checkpoints_in
@@ -95,34 +92,63 @@ def table_finished(out: Path, job: TableJob) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """A table ready to be fitted: inputs and answers, which rows train, what was learned of columns, what to say."""
+
+    x: NDArray[np.float64]
+    y: Labels
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+    table: Table
+    task: Task
+    numbers: list[int]
+    said: list[str]
+
+
+def _prepared(job: TableJob) -> _Rows:
+    """Read and check everything that can be wrong with a table, and say it all at once."""
+    table, target, numbers, said = _read(job)
+    guess = guess_task(target, job.target)
+    task = job.task or guess.task
+    said += [guess.line(job.target)] if job.task is None else []
+    said += noticed(table, target, job.target)
+    complaints, y = Complaints("fit"), None
+    reading = numeric(target, job.target, "fit") if task == "regression" else None
+    with complaints:
+        y = _response(target, task, job.target, numbers, reading or PLAIN)
+    train = np.arange(len(target))
+    if y is not None:
+        train, test = split_rows(y, task == "classification", job.test_size, job.seed)
+        if len(train) < FEWEST_ROWS - 1:
+            refuse("fit", "--test-size", "a share that leaves rows to fit", job.test_size)
+    with complaints:
+        rows = {name: [values[i] for i in train] for name, values in table.items()}
+        learned = Table.learn(rows, job.categorical, numbers=[numbers[i] for i in train])
+    complaints.settle()
+    assert y is not None
+    if not learned.columns:
+        allowed = "a table with columns besides the target"
+        refuse("fit", "DATA", allowed, f"{job.data}, where there is nothing else to use")
+    learned = replace(learned, target=reading or PLAIN)
+    if reading is not None and not reading.plain:
+        said.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
+    x, met = learned.apply(table, "fit", numbers=numbers)
+    return _Rows(x, y, train, test, learned, task, numbers, said + learned.notes + met.lines())
+
+
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
     """Fit a table, write the model, and say how good it is on rows kept aside."""
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
-    table, target, numbers_of, said = _read(job)
-    task = job.task or guess_task(target, job.target)
-    if job.task is None:
-        said.append(f"Task: {task}, guessed from {one_line(job.target)} (--task says otherwise).")
-    y = _response(target, task, job.target, numbers_of)
-    train, test = split_rows(y, task == "classification", job.test_size, job.seed)
-    if len(train) < FEWEST_ROWS - 1:
-        refuse("fit", "--test-size", "a share that leaves rows to fit", job.test_size)
-    prepared = Preprocessing.learn(
-        {name: [values[i] for i in train] for name, values in table.items()},
-        job.categorical,
-        numbers=[numbers_of[i] for i in train],
-    )
-    if not prepared.columns:
-        refuse(
-            "fit", "DATA", "a table with columns besides the target", f"{job.data}, where there is nothing else to use"
-        )
-    x, met = prepared.apply(table, "fit", numbers=numbers_of)
-    said += met.lines()
+    rows = _prepared(job)
+    x, y, train, test, prepared = rows.x, rows.y, rows.train, rows.test, rows.table
+    task, said = rows.task, rows.said
     constant = [prepared.inputs[i] for i in constant_columns(x[train])]
     if constant:
         said.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
-    said += _far(x, prepared.inputs, numbers_of)
+    said += _far(x, prepared.inputs, rows.numbers)
     if task == "regression":
-        said += _far(y[:, None], [job.target], numbers_of)
+        said += _far(y[:, None], [job.target], rows.numbers)
     if x.shape[1] > len(train):
         said.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
     model = _estimator(task, job)
@@ -133,6 +159,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     if not current_group().leads:
         raise Followed
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}
+    numbers |= {"classes": [str(label) for label in model.classes_]} if isinstance(model, SlabClassifier) else {}
     numbers |= _tested(model, x[test], y[test], y[train]) if len(test) else {}
     numbers |= describe_model(model, prepared.inputs)
     about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
@@ -174,23 +201,19 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
     if test is None:
         lines.append("No rows were kept aside (--test-size), so how good it is on new rows is not known.")
     elif numbers["task"] == "classification":
-        low, high = test["accuracy_interval"]
-        lines.append(
-            f"Accuracy on {numbers['test_rows']} rows kept aside: {test['accuracy']:.3f} (95% interval {low:.3f} to "
-            f"{high:.3f}); always saying the most frequent class: {test['baseline']:.3f}."
-        )
+        lines += headline(test, numbers["test_rows"], numbers["classes"])
         right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
         lines.append(f"Decided at {DOUBT}: {test['decided']} of {numbers['test_rows']}{right}; the rest is in doubt.")
     else:
         known = test["rmse_interval"]
-        within = "one row says little" if known is None else f"95% interval {known[0]:.4g} to {known[1]:.4g}"
+        within = "one row says little" if known is None else f"95% interval {written(known[0])} to {written(known[1])}"
+        explained = "" if test["r2"] is None else f"; R2 {test['r2']:.3f}"
         lines.append(
-            f"RMSE on {numbers['test_rows']} rows kept aside: {test['rmse']:.4g} ({within}); "
-            f"always saying the mean: {test['baseline']:.4g}."
+            f"RMSE on {numbers['test_rows']} rows kept aside: {written(test['rmse'])} ({within}); "
+            f"always saying the mean: {written(test['baseline'])}{explained}."
         )
-        lines.append(
-            f"95% intervals held {test['coverage']:.3f} of them, and are {test['interval_width']:.4g} wide on average."
-        )
+        width = written(test["interval_width"])
+        lines.append(f"95% intervals held {test['coverage']:.3f} of them, and are {width} wide on average.")
     if not numbers["selects"]:
         return lines
     lines.append(
@@ -208,7 +231,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
     )
     for row in numbers["importances"][:SHOWN]:
         mark = "*" if row["selected"] else " "
-        lines.append(f"  {mark} {one_line(row['input'], 40):<40} {row['share']:.2f}  {row['effect']:.4g}")
+        lines.append(f"  {mark} {one_line(row['input'], 40):<40} {row['share']:.2f}  {written(row['effect'])}")
     rest = len(numbers["importances"]) - SHOWN
     lines.append(f"  * in the median model{f'; {rest} inputs more in --json' if rest > 0 else ''}")
     return lines
@@ -225,9 +248,11 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
             "fit", "--target", f"one of the columns {', '.join(one_line(n, 30) for n in list(table)[:20])}", job.target
         )
     target, said = table.pop(job.target), []
-    keep = [i for i, value in enumerate(target) if not is_missing(value)]
+    among_numbers = job.task != "classification" and numeric(target, job.target, "fit") is not None
+    gone = [is_missing(value) or (among_numbers and says_none(value)) for value in target]
+    keep = [i for i, missing in enumerate(gone) if not missing]
     if len(keep) < len(target):
-        words = Counter(str(value).strip() for value in target if isinstance(value, str) and is_missing(value))
+        words = Counter(str(value).strip() for value, missing in zip(target, gone, strict=True) if missing and value)
         shown = ", ".join(f"{one_line(word)} {count}" for word, count in words.items() if word)
         came = f" ({shown} of them: call it otherwise if that is a class)" if shown else ""
         said.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)}{came} and were left out.")
@@ -243,10 +268,10 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
     return table, target, [i + 1 for i in keep], said
 
 
-def _response(target: list[Any], task: Task, name: str, rows: list[int]) -> Labels:
+def _response(target: list[Any], task: Task, name: str, rows: list[int], reading: Reading) -> Labels:
     check_answers(target, name, "fit")
     if task == "regression":
-        numbers = as_numbers(target, name, "fit", numbers=rows)
+        numbers = as_numbers(target, name, "fit", rows, reading)
         largest = float(np.abs(numbers).max())
         if largest > LARGEST_TARGET:
             refuse("fit", f"column {one_line(name)}", f"numbers up to {LARGEST_TARGET:g} in size", f"{largest:g}")
@@ -292,41 +317,17 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
 
 def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels) -> dict[str, Any]:
     if isinstance(model, SlabClassifier):
-        shares = model.predict_proba(x)
-        labels, decided = model.classes_[shares.argmax(1)], shares.max(1) > DOUBT
-        right = labels == y
         values, counts = np.unique(seen, return_counts=True)
-        found = {
-            "accuracy": float(right.mean()),
-            "accuracy_interval": wilson(int(right.sum()), len(y)),
-            "baseline": float((y == values[counts.argmax()]).mean()),
-            "decided": int(decided.sum()),
-            "accuracy_decided": float(right[decided].mean()) if decided.any() else None,
-        }
-        return {"test": found}
+        usual = int(np.searchsorted(model.classes_, values[counts.argmax()]))
+        found = class_scores(model.predict_proba(x), np.searchsorted(model.classes_, y), DOUBT, usual)
+        missed = [str(model.classes_[k]) for k in found["never_predicted"]]
+        return {"test": found | {"never_predicted": missed, "usual": usual}}
     assert isinstance(model, SlabRegressor)
-    squares = (model.predict(x) - y) ** 2
-    low, high = model.predict_interval(x, LEVEL)
-    found = {
-        "rmse": math.sqrt(squares.mean()),
-        "rmse_interval": rmse_interval(squares),
-        "baseline": math.sqrt(((y - seen.mean()) ** 2).mean()),
-        "coverage": float(((low <= y) & (y <= high)).mean()),
-        "interval_width": float((high - low).mean()),
-        "log_density": model.log_density(x, y),
-    }
+    mean = model.predict(x)
+    centre = float(seen.mean())
+    found = number_scores(mean, y, model.predict_interval(x, LEVEL), centre)
+    found |= {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2), "log_density": model.log_density(x, y)}
     return {"test": found}
-
-
-def wilson(right: int, n: int, z: float = 1.96) -> list[float]:
-    """Wilson's interval of a share.
-
-    >>> [round(end, 3) for end in wilson(9, 10)]
-    [0.596, 0.982]
-    """
-    share, add = right / n, z * z / n
-    centre, half = share + add / 2, z * math.sqrt(share * (1 - share) / n + add / (4 * n))
-    return [(centre - half) / (1 + add), (centre + half) / (1 + add)]
 
 
 def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float] | None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 _LONGEST = 80
 _ROOM = 1000  # characters more than are shown, since white space is put together
+MOST_COMPLAINTS = 20
 
 
 class SlabnetError(Exception):
@@ -87,6 +88,41 @@ def one_line(value: object, longest: int = _LONGEST) -> str:
 def refuse(where: str, parameter: str, allowed: str, came: object) -> NoReturn:
     """Raise the one kind of argument error there is; `came` is a value, or words that describe it."""
     raise ArgumentError(f"{where}: {parameter} must be {allowed}, got {one_line(came)}")
+
+
+class Complaints:
+    """Errors that are collected, to be said all at once.
+
+    >>> complaints = Complaints("fit")
+    >>> for name in ("a", "b"):
+    ...     with complaints:
+    ...         refuse("fit", f"column {name}", "numbers", "text")
+    >>> complaints.settle()
+    Traceback (most recent call last):
+        ...
+    slabnet.core.errors.ArgumentError: fit: column a must be numbers, got text; column b must be numbers, got text
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Complaints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ArgumentError):
+            return False
+        self.lines.append(str(error).removeprefix(f"{self.where}: "))
+        return True
+
+    def settle(self, remedy: str = "") -> None:
+        """Raise what was collected, if anything; remedy: what helps against several at once."""
+        if self.lines:
+            shown = "; ".join(self.lines[:MOST_COMPLAINTS])
+            more = len(self.lines) - MOST_COMPLAINTS
+            shown += f"; and {more} more" if more > 0 else ""
+            raise ArgumentError(f"{self.where}: {shown}{remedy if len(self.lines) > 1 else ''}")
 
 
 def check_number(

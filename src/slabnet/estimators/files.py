@@ -51,6 +51,7 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         "scaling_x": model.scaling_x_.to_dict(),
         "feature_effects": model.feature_effects_.tolist(),
         "named": names is not None,
+        "hidden_given": model.hidden is not None,
         "params": {name: value for name in PARAMS if _is_plain(value := getattr(model, name))},
     }
     if model.support_ is not None:
@@ -98,7 +99,8 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     options |= {"members": len(members_in(net)) or 1, "skip": net.skip}
     said = kept.get("params", {})  # files of earlier versions have none
     options |= {name: said[name] for name in PARAMS if name in said and _is_plain(said[name])}
-    model = KINDS[kept["kind"]](hidden, **options)
+    given = kept.get("hidden_given", True)  # files of 0.1 do not say
+    model = KINDS[kept["kind"]](hidden if given else None, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
     model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
     model.n_features_in_ = int(np.prod(net.row_shape or 0))

@@ -49,7 +49,7 @@ def _classes(measured: Measured, row: int) -> Case:
     truth, best = int(measured.truth.reshape(-1)[row]), int(prediction.labels[row])
     sure = float(prediction.confidence[row])
     verdict = "decided" if sure > DOUBT else "in doubt"
-    said = f"row {row}: truth {names[truth]}, predicted {names[best]} with {percent(sure)} ({verdict}), "
+    said = f"{_called(measured, row)}: truth {names[truth]}, predicted {names[best]} with {percent(sure)} ({verdict}), "
     said += f"entropy {float(prediction.total[row]):.2f}"
     votes = [v / prediction.draws for v in prediction.votes[row].tolist()]
     return Case(
@@ -84,8 +84,15 @@ def _number(measured: Measured, row: int) -> Case:
         f'<line class="mean" x1="{at(centre):.1f}" y1="10" x2="{at(centre):.1f}" y2="30"/>'
         f'<circle class="ring truth" cx="{at(truth):.1f}" cy="20" r="5"/>'
     )
-    said = f"row {row}: observed {number(truth)}, predicted {number(centre)} ({number(low)} to {number(high)})"
+    said = f"{_called(measured, row)}: observed {number(truth)}, "
+    said += f"predicted {number(centre)} ({number(low)} to {number(high)})"
     return Case(said, svg(200, 40, f"Interval of {said}", inside, "votes"), **_shown(measured, row))
+
+
+def _called(measured: Measured, row: int) -> str:
+    """What a test row is called: its number in the file that it comes from, the first below the names being 1."""
+    numbers = measured.subject.row_numbers
+    return f"test row {row + 1}" if numbers is None else f"row {numbers[row]}"
 
 
 def _shown(measured: Measured, row: int) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.records import Answer
-from slabnet.data.tabular import MISSING
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
 from slabnet.model.layers import Linear
@@ -190,7 +189,7 @@ def _range(subject: Subject, i: int, column: NDArray[Any] | None, rows: bool) ->
     low, start, high = centre - 2 * scale, centre, centre + 2 * scale
     name, binary = subject.inputs[i], False
     if column is None:
-        binary = bool(subject.categories) and name.endswith(f" {MISSING}")
+        binary = i in subject.indicators
     else:
         plain = column * scale + centre
         binary = bool(np.isin(np.round(plain, 9), (0.0, 1.0)).all())

@@ -21,6 +21,7 @@ from slabnet.model.mixture import members_in
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.metrics import accuracy, interval_coverage, rmse
 from slabnet.prediction.predict import predict
+from slabnet.prediction.scores import class_scores, number_scores
 from slabnet.prediction.ways import DOUBT, plain_row, spike_slab_rows
 from slabnet.report.subject import Subject
 from slabnet.selection.rules import slab_layers, threshold_model
@@ -83,9 +84,11 @@ class Measured:
     @cached_property
     def draw(self) -> Draw:
         """What a prediction averages over: the weights of the chosen model, or all there is."""
-        if self.chosen is not None and self.chosen.feasible is not False:
-            return fixed(self.chosen.masks, exact)
-        return exact
+        if self.subject.draws is not None:  # an estimator's: the page gives its figures, whatever else it shows
+            chosen = self.subject.selection
+        else:
+            chosen = None if self.chosen is None or self.chosen.feasible is False else self.chosen
+        return exact if chosen is None else fixed(chosen.masks, exact)
 
     @property
     def model_name(self) -> str:
@@ -104,7 +107,9 @@ class Measured:
 
     def predict(self, x: Tensor) -> Prediction:
         levels = LEVELS if self.subject.answer is Answer.NUMBERS else ()
-        return as_classes(predict(self.net, x, DRAWS, draw=self.draw, intervals=levels, seed=self.seed))
+        draws = DRAWS if self.subject.draws is None else self.subject.draws
+        seed = self.seed if self.subject.draws_seed is None else self.subject.draws_seed
+        return as_classes(predict(self.net, x, draws, draw=self.draw, intervals=levels, seed=seed))
 
     @property
     def truth(self) -> Tensor:
@@ -170,6 +175,28 @@ class Measured:
         if self.prediction.answer is Answer.NUMBERS:
             return rmse(self.prediction, self.truth) * self.unit
         return accuracy(self.prediction, self.truth)
+
+    @cached_property
+    def scores(self) -> dict[str, Any] | None:
+        """Everything that is said of how good it is, by the functions that the command line asks; None without rows."""
+        prediction = self.prediction
+        if prediction is None or prediction.answer is Answer.YES_OR_NO:
+            return None
+        if prediction.answer is Answer.CLASSES:
+            usual = None if self.subject.usual is None else int(self.subject.usual)
+            truth = self.truth.reshape(-1).long().cpu().numpy()
+            return class_scores(prediction.mean.double().cpu().numpy(), truth, DOUBT, usual)
+        mean, truth = (self._own_unit(part) for part in (prediction.mean, self.truth))
+        ends = prediction.predictive.get(DOUBT)
+        inside = None if ends is None else (self._own_unit(ends[0]), self._own_unit(ends[1]))
+        usual_mean = truth.mean() if self.subject.usual is None else self.subject.usual
+        return number_scores(mean, truth, inside, float(usual_mean))
+
+    def _own_unit(self, values: Tensor) -> NDArray[np.float64]:
+        """Numbers of the first response in the unit of its column."""
+        plain = values.reshape(len(values), -1)[:, 0].double().cpu().numpy()
+        scale = self.subject.scale_y
+        return plain if scale is None else plain * float(scale.scale[0]) + float(scale.centre[0])
 
     @cached_property
     def reach(self) -> NDArray[np.float64] | None:

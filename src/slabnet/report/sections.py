@@ -57,30 +57,44 @@ def _summary(measured: Measured) -> Section:
     )
     what = f" to predict {subject.target}" if subject.target else ""
     first = f"A network ({subject.method}) was fitted to {rows}{subject.title}{what}{size}."
-    return Section("summary", "What was fitted, and how good it is", [first, _how_good(measured), *subject.notes])
+    return Section("summary", "What was fitted, and how good it is", [first, *_how_good(measured), *subject.notes])
 
 
-def _how_good(measured: Measured) -> str:
+def _how_good(measured: Measured) -> list[str]:
     if measured.prediction is None or measured.score is None:
-        return "How good it is on new rows is not known here: no test rows were given (--data)."
-    count, prediction = len(measured.truth), measured.prediction
+        return ["How good it is on new rows is not known here: no test rows were given (--data)."]
+    count, prediction, scores = len(measured.truth), measured.prediction, measured.scores
     averaged = f"Averaged over {prediction.draws} draws of {measured.model_name}"
     if prediction.answer is Answer.NUMBERS:
-        said = f"{averaged}, its error ({measured.measure}) is {number(measured.score)} on {short(count)} test rows"
-        inside = {level: share for level, share, _ in measured.intervals()}
-        if not inside:
-            return f"{said}; a {prediction.kind} response says no intervals."
-        return f"{said}, and its {DOUBT:.0%} intervals hold {percent(inside[DOUBT])} of them."
-    said = f"{averaged}, it is right for {percent(measured.score, 2)} of {short(count)} test rows"
-    if prediction.answer is not Answer.CLASSES:
-        return f"{said}."
-    decided = prediction.decided(DOUBT)
-    right = (prediction.labels == measured.truth.reshape(-1))[decided]
-    if not len(right):
-        return f"{said}; none of them reaches the {DOUBT} it takes to decide without doubt."
-    share = percent(len(right) / count)
-    good = percent(float(right.double().mean()), 2)
-    return f"{said}; it decides {share} of them without doubt (above {DOUBT}), of which {good} are right."
+        return [_error_said(measured, averaged, count)]
+    if scores is None:
+        return [f"{averaged}, it is right for {percent(measured.score, 2)} of {short(count)} test rows."]
+    names = measured.subject.classes(prediction.mean.shape[1])
+    missed = [names[k] for k in scores["never_predicted"]]
+    said = f"{averaged}, it is right for {percent(scores['accuracy'], 2)} of {short(count)} test rows"
+    said = f"{said}; always saying the most frequent class is right for {percent(scores['baseline'], 2)}."
+    if missed:
+        said = f"It never predicts {' or '.join(missed)}. {said}"
+    area = "" if scores["auc"] is None else f", area under the ROC curve {number(scores['auc'], 3)}"
+    more = f"Balanced accuracy {percent(scores['balanced_accuracy'], 2)}, log-loss {number(scores['log_loss'], 3)}"
+    lines = [said, f"{more}, Brier score {number(scores['brier'], 3)}{area}."]
+    if not scores["decided"]:
+        return [*lines, f"None of them reaches the {DOUBT} it takes to decide without doubt."]
+    share, good = percent(scores["decided"] / count), percent(scores["accuracy_decided"], 2)
+    return [*lines, f"It decides {share} of them without doubt (above {DOUBT}), of which {good} are right."]
+
+
+def _error_said(measured: Measured, averaged: str, count: int) -> str:
+    """The same of numbers."""
+    scores, prediction = measured.scores, measured.prediction
+    assert scores is not None
+    assert prediction is not None
+    said = f"{averaged}, its error ({measured.measure}) is {number(measured.score)} on {short(count)} test rows"
+    said += f" (always saying the mean: {number(scores['baseline'])}"
+    said += ")" if scores["r2"] is None else f"; R2 {number(scores['r2'], 3)})"
+    if "coverage" not in scores:
+        return f"{said}; a {prediction.kind} response says no intervals."
+    return f"{said}, and its {DOUBT:.0%} intervals hold {percent(scores['coverage'])} of them."
 
 
 def _live(measured: Measured, no_rows: bool, data: dict[str, Any]) -> Section:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,10 +18,12 @@ from slabnet.core.errors import one_line, refuse
 from slabnet.core.records import Answer, Selection
 from slabnet.core.version import __version__
 from slabnet.data import Split, load
+from slabnet.data.cells import as_label
+from slabnet.data.columns import as_numbers
 from slabnet.data.fetch import NoData
-from slabnet.data.holdout import split_rows
+from slabnet.data.holdout import held_out, with_answers
 from slabnet.data.reading import read_all
-from slabnet.data.tabular import Preprocessing, as_label, as_numbers, is_missing
+from slabnet.data.tabular import Table
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.attach import likelihood_of
 from slabnet.model.likelihoods import Likelihood
@@ -43,6 +44,10 @@ class Subject:
     scale_x, scale_y: to show inputs and response as the user knows them.
     foreign: (name, x) of rows the model was not made for.
     categories: the columns of a table that became several inputs: name, levels, and the place of the first.
+    indicators: positions of inputs that are zero or one.
+    usual: what someone would say who knows no inputs: the place of the most frequent class of the fit, or its mean.
+    row_numbers: what each test row is called in its file. draws, draws_seed: of the estimator that was saved, whose
+        predictions are then the ones that are shown, so that every command gives the same figures.
     """
 
     net: nn.Module
@@ -65,6 +70,11 @@ class Subject:
     command: str | None = None
     fitted_with: str | None = None
     notes: Sequence[str] = ()
+    indicators: frozenset[int] = frozenset()
+    row_numbers: Sequence[int] | None = None
+    usual: float | None = None
+    draws: int | None = None
+    draws_seed: int | None = None
 
     @property
     def likelihood(self) -> Likelihood:
@@ -106,11 +116,11 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     if name is None and about.get("data") in DATA_SETS:
         name = about["data"]
     split: Split | None = None
-    own = None
+    own, numbers = None, None
     if name in DATA_SETS and "table" in about:
         refuse("report", "--data", "a table with the columns that were fitted", name)
     if name is not None and "table" in about:
-        own, said = _table_rows(about, Path(name))
+        own, numbers, said = _table_rows(about, Path(name))
         notes += said
     elif name is not None:
         if name not in DATA_SETS:
@@ -146,15 +156,20 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         foreign=elsewhere,
         settings=recipe or about.get("config") or {"network": net.spec},
         categories=_categories(about.get("table")),
+        indicators=_indicators(about.get("table")),
+        usual=(about.get("tested") or {}).get("usual"),
         seed=about.get("seed", trained.get("seed")),
         command=about.get("command") or _command(about, model),
         fitted_with=header["version"],
         notes=notes,
+        row_numbers=numbers,
+        draws=kept.get("draws"),
+        draws_seed=kept.get("seed"),
     )
 
 
-def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[str]]:
-    """The rows of a table whose target is known, as the network reads them, and what is to be said of them.
+def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], list[str]]:
+    """The rows of a table whose target is known, as the network reads them, their numbers, and what is said of them.
 
     Of the very table the model was fitted to, only the rows that were kept aside: the others would flatter it.
     """
@@ -163,11 +178,19 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[str]]:
     if target not in table:
         refuse("report", "--data", f"a table with the column {one_line(target)}, which was fitted", str(path))
     answers = table.pop(target)
-    known = [i for i, value in enumerate(answers) if not is_missing(value)]
+    known = with_answers(answers, "classes" in kept)
+    said = _whose(about.get("job"), path)
+    aside = held_out(about.get("job"), path, answers, "classes" in kept)
+    if aside is not None and len(aside):
+        known = aside.tolist()
+        said = [f"The rows below are the {len(aside)} that were kept aside when it was fitted."]
+    elif aside is not None:
+        said = ["The rows below were also fitted, since none had been kept aside: they make it look better than it is."]
     if not known:
         refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
-    x, _ = Preprocessing.from_dict(about["table"]).apply(chosen, "report")
+    learned = Table.from_dict(about["table"])
+    x, _ = learned.apply(chosen, "report", numbers=[i + 1 for i in known])
     scale_x, scale_y = _scale(kept.get("scaling_x")), _scale(kept.get("scaling_y"))
     rows = x if scale_x is None else scale_x.apply(x)
     values = [answers[i] for i in known]
@@ -178,25 +201,17 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[str]]:
             refuse("report", "--data", f"a table with classes that were fitted in {one_line(target)}", repr(strange))
         y: Any = torch.tensor([places[as_label(v)] for v in values])
     else:
-        numbers = as_numbers(values, target, "report").reshape(len(rows), -1)
+        numbers = as_numbers(values, target, "report", [i + 1 for i in known], learned.target).reshape(len(rows), -1)
         y = torch.as_tensor(numbers if scale_y is None else scale_y.apply(numbers))
-    kept_aside, said = _kept_aside(about.get("job"), path, y.numpy(), "classes" in kept)
-    return (torch.as_tensor(rows)[kept_aside], y[kept_aside]), said
+    return (torch.as_tensor(rows), y), [i + 1 for i in known], said
 
 
-def _kept_aside(job: Any, path: Path, y: Any, classes: bool) -> tuple[Any, list[str]]:
-    """Which rows to show: those of another table all, those of the fitted one that the fit did not see."""
-    everything = torch.arange(len(y))
+def _whose(job: Any, path: Path) -> list[str]:
+    """What is said of rows of another file than the one that was fitted."""
     if not isinstance(job, Mapping):
-        return everything, []
-    if job.get("sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
-        said = f"The rows below are those of {path.name}, another file than the one that was fitted"
-        return everything, [f"{said}: rows that are in both would make it look better than it is."]
-    _, aside = split_rows(y, classes, float(job["test_size"]), int(job["seed"]))
-    if not len(aside):
-        said = "The rows below were also fitted, since none had been kept aside: they make it look better than it is."
-        return everything, [said]
-    return torch.from_numpy(aside), [f"The rows below are the {len(aside)} that were kept aside when it was fitted."]
+        return []
+    said = f"The rows below are those of {path.name}, another file than the one that was fitted"
+    return [f"{said}: rows that are in both would make it look better than it is."]
 
 
 def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
@@ -220,11 +235,21 @@ def _categories(table: Any) -> list[tuple[str, Sequence[str], int]]:
     """The columns of a table that became an input for each of their levels."""
     found: list[tuple[str, Sequence[str], int]] = []
     place = 0
-    for column in Preprocessing.from_dict(table).columns if table else ():
-        if column.kind == "category":
+    for column in Table.from_dict(table).columns if table else ():
+        if column.kind == "category" and column.base is None:
             found.append((column.name, column.levels, place))
         place += len(column.inputs)
     return found
+
+
+def _indicators(table: Any) -> frozenset[int]:
+    """Positions of the inputs of a table that are zero or one."""
+    found: set[int] = set()
+    if table:
+        learned = Table.from_dict(table)
+        for column, places in zip(learned.columns, learned.column_groups.values(), strict=True):
+            found |= set(places if column.kind == "category" else places[1:])
+    return frozenset(found)
 
 
 def _table_command(job: Mapping[str, Any], model: Path) -> str:

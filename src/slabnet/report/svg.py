@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
+from slabnet.core.figures import told_apart, written
+
 WIDTH, HEIGHT = 400, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 40
+THIN = " "  # a narrow space between thousands
 SERIES = 8  # colours the style sheet has
 
 
@@ -48,8 +51,9 @@ class Axis:
             lead = math.floor(math.log10(self.low))
             found = [k * 10.0**e for e in range(lead, lead + 4) for k in (1, 2, 5)]
             found = [value for value in found if self.low <= value <= self.high] or [self.low, self.high]
-            return [(value, short(value)) for value in found]
-        return [(value, short(value)) for value in nice_steps(self.low, self.high)]
+        else:
+            found = nice_steps(self.low, self.high)
+        return list(zip(found, told_apart(found, THIN), strict=True))
 
 
 @dataclass
@@ -152,21 +156,17 @@ def nice_steps(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number as short as it can be read: 0.25, 1 200, 3e-5.
+    """A number as short as it can be read: 0.25, 1 200, 0.00003.
 
     >>> short(0.25), short(12000), short(0.00003)
-    ('0.25', '12 000', '3e-05')
+    ('0.25', '12 000', '0.00003')
     """
-    if value == 0:
-        return "0"
-    if abs(value) >= 1000 and abs(value) < 1e7:
-        return f"{value:,.0f}".replace(",", " ")  # a narrow space
-    return f"{value:.3g}"
+    return written(value, 3, THIN)
 
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number for a table, a dash where there is none."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
+    return "–" if value is None or not math.isfinite(value) else written(value, digits, THIN)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

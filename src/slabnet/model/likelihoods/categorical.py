@@ -60,7 +60,8 @@ class Categorical(Likelihood):
         check_finite(y, where, "y")
         whole = y.long()
         if y.is_floating_point() and bool((whole != y).any()):
-            refuse(where, "y", f"class labels, whole numbers from 0 to {outputs - 1}", y[whole != y][0].item())
+            allowed = f'class labels, whole numbers from 0 to {outputs - 1} (for numbers: likelihood="gaussian")'
+            refuse(where, "y", allowed, y[whole != y][0].item())
         outside = (whole < 0) | (whole >= outputs)
         if bool(outside.any()):
             row = int(outside.nonzero()[0, 0])

@@ -1,0 +1,109 @@
+"""Scores of a table that is predicted in chunks: sums, so that memory does not grow with its rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slabnet.data.cells import Reading, as_label, is_missing, says_none
+from slabnet.estimators import SlabClassifier
+from slabnet.estimators.base import SlabEstimator
+
+Marks = NDArray[np.bool_]
+
+
+@dataclass
+class _Numbers:
+    """Sums over rows whose number is known."""
+
+    known: int = 0
+    squares: float = 0.0
+    inside: int = 0
+    mean: float = 0.0
+    spread: float = 0.0
+
+    def add(self, wanted: float, row: list[Any]) -> None:
+        self.known += 1
+        self.squares += (wanted - row[1]) ** 2
+        self.inside += row[3] <= wanted <= row[4]
+        step = wanted - self.mean  # Welford: no difference of large sums
+        self.mean += step / self.known
+        self.spread += step * (wanted - self.mean)
+
+    def result(self) -> dict[str, Any]:
+        if not self.known:
+            return {}
+        r2 = 1 - self.squares / self.spread if self.spread > 0 else None
+        found = {"known": self.known, "rmse": math.sqrt(self.squares / self.known), "r2": r2}
+        return found | {"coverage": self.inside / self.known}
+
+
+@dataclass
+class _Classes:
+    """Sums over rows whose class is known; `happened` and `right` are counted for each class."""
+
+    happened: dict[str, int] = field(default_factory=dict)
+    right: dict[str, int] = field(default_factory=dict)
+    log_loss: float = 0.0
+    brier: float = 0.0
+
+    def add(self, label: str, row: list[Any], shares: dict[str, float]) -> None:
+        self.happened[label] = self.happened.get(label, 0) + 1
+        self.right[label] = self.right.get(label, 0) + (label == str(row[1]))
+        own = shares.get(label, 0.0)
+        self.log_loss -= math.log(max(own, np.finfo(float).tiny))
+        self.brier += sum(share**2 for share in shares.values()) - own**2 + (1 - own) ** 2
+
+    def result(self) -> dict[str, Any]:
+        known = sum(self.happened.values())
+        if not known:
+            return {}
+        balanced = sum(self.right[label] / count for label, count in self.happened.items()) / len(self.happened)
+        found = {"known": known, "accuracy": sum(self.right.values()) / known, "balanced_accuracy": balanced}
+        return found | {"log_loss": self.log_loss / known, "brier": self.brier / known}
+
+
+class Tally:
+    """What can be said over all rows, added up chunk by chunk; rows that were fitted are counted apart."""
+
+    def __init__(self, model: SlabEstimator, reading: Reading) -> None:
+        self.model, self.reading = model, reading
+        self.place = model.network_.likelihood.columns.index("extrapolates")
+        self.labels = [str(label) for label in model.classes_] if isinstance(model, SlabClassifier) else []
+        kind = _Classes if self.labels else _Numbers
+        self.new, self.fitted = kind(), kind()
+        self.decided = self.strange = self.outside = 0
+        self.same_file = False
+
+    def add(self, answers: list[list[Any]], known: list[Any] | None, trained: Marks | None) -> None:
+        """Rows of predictions, what was observed, and which of them were fitted (None: not known of any)."""
+        self.outside += sum(row[self.place] == 1 for row in answers)
+        self.decided += sum(row[2] for row in answers) if self.labels else 0
+        self.same_file = self.same_file or trained is not None
+        if known is None:
+            return
+        for i, (row, value) in enumerate(zip(answers, known, strict=True)):
+            if is_missing(value) or (says_none(value) and not self.labels):
+                continue
+            side = self.fitted if trained is not None and trained[i] else self.new
+            if isinstance(side, _Classes):
+                shares = dict(zip(self.labels, row[-len(self.labels) :], strict=True))
+                side.add(as_label(value), row, shares)
+                continue
+            wanted = self.reading.number(value)
+            if wanted is None or math.isinf(wanted):
+                self.strange += 1
+                continue
+            side.add(wanted, row)
+
+    def result(self) -> dict[str, Any]:
+        """The figures of new rows; those of fitted rows beside them, or in front where there are no others."""
+        new, fitted = self.new.result(), self.fitted.result()
+        found: dict[str, Any] = {"decided": self.decided} if self.labels else {}
+        if self.same_file:
+            found |= {"fitted_file": True, "held_out": bool(new)}
+        return found | (new or fitted) | ({"training": fitted} if new and fitted else {})
