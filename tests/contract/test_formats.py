@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.config.settings_0_1 import TRAIN_0_1
 from slabnet.store import FORMAT
 
 FOLDERS = sorted((Path(__file__).parents[1] / "fixtures").glob("format-*"))
@@ -54,6 +55,34 @@ def test_an_input_skip_network_gives_what_it_gave() -> None:
     assert chosen.weights == expected["weights"]
     with torch.no_grad():
         torch.testing.assert_close(sn.load(folder / "skip-small.slab")(x), torch.tensor(expected["small"]))
+
+
+@pytest.mark.parametrize(("name", "value"), [("shared_draws", True), ("cut_every", 7), ("schedule", "linear")])
+def test_a_new_default_stops_nobody_from_going_on(
+    name: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of 0.1 has no `shared_draws`, and has the others at their value of 0.1."""
+    folder = FOLDERS[0]
+    for copy in ("run", "same"):
+        shutil.copytree(folder / "run", tmp_path / copy)
+        (tmp_path / copy / "checkpoint-0000000004-end.slab").unlink()
+    x, y = torch.linspace(-1, 1, 24).reshape(8, 3), torch.arange(8) % 2
+    given = {"epochs": 2, "batch_size": 4, "seed": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(sn.TrainConfig.model_fields[name], "default", value)
+        sn.TrainConfig.model_rebuild(force=True)
+        assert sn.TrainConfig().model_dump()[name] == value
+        net = sn.mlp((3, 4, 2), seed=9)
+        history = sn.fit(net, (x, y), sn.TrainConfig(**given), checkpoint=tmp_path / "run", resume=True)
+        with pytest.raises(sn.ArgumentError, match=rf"config\.{name} must be the same"):
+            other = sn.TrainConfig(**given, **{name: value})
+            sn.fit(net, (x, y), other, checkpoint=tmp_path / "run", resume=True)
+    sn.TrainConfig.model_rebuild(force=True)
+    assert len(history) == 2
+    assert history.config[name] == TRAIN_0_1[name]
+    same = sn.mlp((3, 4, 2), seed=9)
+    sn.fit(same, (x, y), sn.TrainConfig(**given, schedule="constant"), checkpoint=tmp_path / "same", resume=True)
+    assert torch.equal(net(x), same(x))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.name)

@@ -25,8 +25,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import slabnet as sn
 from slabnet.config.methods import METHODS
+from slabnet.config.tables import defaults_for, psi_for
 from slabnet.core.noise import keyed_generator
-from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.warnings import far_values
 from slabnet.selection.rules import threshold_model

@@ -14,7 +14,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from slabnet.config.methods import METHODS
-from slabnet.config.settings import DATA_SETS, TABLE_FILES, NetworkConfig, Recipe, TrainConfig
+from slabnet.config.resolve import resolve
+from slabnet.config.settings import DATA_SETS, TABLE_FILES, Recipe
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, one_line, printable, refuse
 from slabnet.core.files import check_writable, checkpoints_of, is_there, remove_leftovers
 from slabnet.core.json_text import json_text
@@ -116,15 +117,8 @@ def fit(
 ) -> None:
     only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
     is_table = _check_data("fit", data, "--target", target)
-    if is_table and config is None and recipe == "default":
-        settings = Recipe()  # what is left open follows the rule for tables
-    else:
-        settings = Recipe.named(recipe) if config is None else Recipe.from_toml(config)
-    chosen = _given(method=method, hidden=parse_widths("fit", hidden), members=members, skip=skip)
-    steps = _given(epochs=epochs, seed=seed)
-    network = NetworkConfig(**settings.network.model_dump(exclude_unset=True) | chosen)
-    train = TrainConfig(**settings.train.model_dump(exclude_unset=True) | steps)
-    settings = settings.model_copy(update={"network": network, "train": train})
+    network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members, "skip": skip}
+    settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
     if not is_table:
         for name, value in only.items():
             if value is not None:
@@ -333,11 +327,6 @@ def _check_data(where: str, data: str, option: str = "", value: str | None = "")
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were given on the command line."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def run() -> NoReturn:

@@ -170,13 +170,16 @@ class Prior(Settings):
 
 
 class TrainConfig(Settings):
-    """How Algorithm 1 is run. The defaults are a recipe that needs no tuning.
+    """How Algorithm 1 is run. The defaults are those of image sets, and need no tuning there: local
+    reparametrisation, and a KL that comes in over half of the epochs, so that the data speak for a weight before the
+    prior removes it. Tables have a rule of their own (`slabnet.config.tables`).
 
     epochs: None means at least 50, and as many as it takes for 5 000 steps.
     batch_size: rows a step, of all processes together; samples: M, draws a step.
     lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
-    schedule: how both step sizes fall over training: "constant", "linear" or "cosine".
+    schedule: how both step sizes fall over training: "constant", "linear" or "cosine". With a constant step, weights
+        near the threshold go in and out of the median model to the end.
     draw: "local", "relaxed", "straight_through" (both at temperature `delta`) or "score".
     kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
     ramp_epochs: epochs over which the weight of the KL grows to kl_weight; None means half of all.
@@ -205,7 +208,7 @@ class TrainConfig(Settings):
     omega_lr: float = Field(default=0.02, gt=0)
     omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
     draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
     delta: float = Field(default=0.5, gt=0)
     kl: Literal["exact", "sampled"] = "exact"
@@ -287,7 +290,7 @@ class NetworkConfig(Settings):
 
 
 class Recipe(Settings):
-    """Everything a fit needs but the data, under a name.
+    """Everything a fit needs but the data, under a name. `Recipe()` is the one for image sets, "default".
 
     >>> Recipe.named("paper").train.kl
     'sampled'
@@ -302,12 +305,14 @@ class Recipe(Settings):
     def names(cls) -> list[str]:
         """The recipes that come with the package."""
         files = resources.files("slabnet.config.recipes").iterdir()
-        return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
+        return sorted(["default", *(Path(file.name).stem for file in files if file.name.endswith(".toml"))])
 
     @classmethod
     def named(cls, name: str) -> Recipe:
         """A recipe that comes with the package: "default", or "paper" for sec. 4 of the paper."""
         check_choice("recipe", "name", name, cls.names())
+        if name == "default":
+            return cls()
         text = resources.files("slabnet.config.recipes").joinpath(f"{name}.toml").read_text("utf-8")
         return cls(**tomllib.loads(text))
 

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from slabnet.compact.network import Compact, compact
 from slabnet.config.methods import METHODS
+from slabnet.config.resolve import table_hidden, table_prior, table_training
 from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
 from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.chosen import KnowsModel
-from slabnet.estimators.defaults import defaults_for, psi_for
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import Trial
@@ -188,17 +188,16 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
             refuse(type(self).__name__, "start", "a Start or None", type(self.start).__name__)
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         likelihood, outputs = self._response()
-        hidden = defaults_for(n, p).hidden if self.hidden is None else self.hidden
+        hidden = table_hidden(n, p, self.hidden)
         if isinstance(hidden, bool) or not isinstance(hidden, (int, np.integer, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
         widths = (int(hidden),) if isinstance(hidden, (int, np.integer)) else tuple(hidden)
-        psi = psi_for(p, len(widths) + 1) if self.psi is None else self.psi
         net = mlp(
             (p, *widths, outputs),
             activation=self.activation,
             method=self.method,
             skip=bool(self.skip),
-            prior=self.prior or Prior(psi=psi, sigma_beta=self.sigma_beta, n=max(2, n)),
+            prior=table_prior(n, p, len(widths) + 1, self.prior, self.psi, self.sigma_beta),
             start=self.start,
             likelihood=likelihood,
             options=self.options,
@@ -210,18 +209,9 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         self._take(net, None)
 
     def _training(self, n: int) -> TrainConfig:
-        """The rule, over which go `config` and what was said one by one."""
-        settings = defaults_for(n, self.n_features_in_).training()
-        said = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "omega_lr")}
-        given = {} if self.config is None else {k: getattr(self.config, k) for k in self.config.model_fields_set}
-        given |= {name: value for name, value in said.items() if value is not None}
-        if "epochs" in given:
-            settings.pop("ramp_epochs")  # half of them, as ever
-        settings |= {"seed": self._seed} | given | {"dtype": "float32"}
-        rows = n if "validation_fraction" not in given else n - max(1, round(n * given["validation_fraction"]))
-        size = settings["batch_size"]
-        fits = check_whole(type(self).__name__, "batch_size", size, at_least=1) <= max(1, rows)
-        return TrainConfig(**settings | {"batch_size": int(size) if fits else max(1, rows)})
+        """The rule for tables, over which go `config` and what was said one by one."""
+        arguments = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr, "omega_lr": self.omega_lr}
+        return table_training(n, self.n_features_in_, self.config, arguments, self._seed, type(self).__name__)
 
     def _finish(self, table: Array, seen: int) -> Self:
         self.n_samples_seen_ = seen

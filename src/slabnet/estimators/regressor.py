@@ -28,7 +28,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     One or several responses, normal around the network's output with a variance that is learned. Columns of X and y
     are standardised inside, and every output is in the units that came in.
 
-    hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.estimators.defaults`).
+    hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.config.tables`).
     skip: every layer reads the inputs again (an input-skip network), so that a linear relation takes a weight for each
         input.
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the

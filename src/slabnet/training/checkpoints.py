@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slabnet.config.settings_0_1 import TRAIN_0_1
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import FileError, SlabnetError, check_number, check_whole, one_line, printable, refuse
 from slabnet.core.locks import LOCK
@@ -76,9 +77,8 @@ class Checkpoints:
 class Keeper:
     """Writes the checkpoints of one run, and finds the one to go on from."""
 
-    def __init__(self, settings: Checkpoints, run: dict[str, Any], defaults: dict[str, Any] | None = None) -> None:
+    def __init__(self, settings: Checkpoints, run: dict[str, Any]) -> None:
         self.settings, self.run = settings, run
-        self.defaults = defaults or {}  # of settings that checkpoints of earlier versions do not know
         self.folder = Path(settings.folder)
         self.caught: int | None = None
         self._steps = 0
@@ -172,7 +172,7 @@ class Keeper:
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
             if key == "config" and isinstance(theirs, dict):
-                theirs = self.defaults | theirs
+                theirs = {**TRAIN_0_1, **theirs}
             if ours == theirs:
                 continue
             if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -199,6 +199,16 @@ class Keeper:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def latest_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of the run that the newest whole checkpoint is of, as the file has them, if there is one."""
+    for path in reversed(found(folder)):
+        with suppress(FileError):  # `Keeper.latest` says so
+            run = read_container(path, "resume", FORMAT)[0].get("run")
+            if isinstance(run, dict) and isinstance(run.get("config"), dict):
+                return dict(run["config"])
+    return None
 
 
 def forget(folder: Path) -> None:

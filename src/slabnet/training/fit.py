@@ -14,17 +14,19 @@ import torch
 from torch import nn
 
 from slabnet.config.settings import TrainConfig
+from slabnet.config.settings_0_1 import open_settings_of
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.locks import holding
 from slabnet.core.noise import Seed
 from slabnet.core.records import History
 from slabnet.core.threads import threads_for
+from slabnet.distributed.group import current_group
 from slabnet.kernels.native import chosen, passes
 from slabnet.model.attach import resolve_likelihood
 from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture
 from slabnet.training.batches import Data
-from slabnet.training.checkpoints import Checkpoints, Keeper
+from slabnet.training.checkpoints import Checkpoints, Keeper, latest_settings
 from slabnet.training.loop import Loop, OnEpoch
 from slabnet.training.members import Fixed, fit_members
 from slabnet.training.progress import Show, Watch
@@ -63,7 +65,8 @@ def fit(
         `Checkpoints(...)`. Ctrl-C and SIGTERM then finish the step and keep it before they raise `Interrupted`.
         Processes that `torchrun` started train together: each computes its share of every batch, the first one writes.
     resume: go on from the folder's latest checkpoint, as if the run had never stopped; from the start if there is
-        none. A checkpoint of another configuration or of other data is refused.
+        none. A checkpoint of another configuration or of other data is refused; what is left open now and was then
+        keeps the value it had.
 
     >>> from slabnet.model.networks import mlp
     >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
@@ -103,7 +106,8 @@ class _Task:
 
     def run(self, net: nn.Module, fixed: Fixed, seed: Seed, kept: Checkpoints | None, label: str | None) -> History:
         """One run of Algorithm 1, kept in the folder of `kept`."""
-        setup = set_up(net, self.train, self.config, self.n, self.likelihood, self.validation, fixed, seed)
+        config = _as_before(self.config, kept) if self.resume and kept is not None else self.config
+        setup = set_up(net, self.train, config, self.n, self.likelihood, self.validation, fixed, seed)
         state, group = start(setup), setup.group
         name = label or ("post-train" if setup.post else "fit")
         watch = Watch(self.progress if group.leads else "off", setup.epochs, setup.data.n, name)
@@ -112,11 +116,11 @@ class _Task:
             _own_dropout(setup.drops, setup.seed),
             _few_objects(),
             threads_for(setup.work),
-            passes("compiled" if self.config.compile else chosen()),
+            passes("compiled" if config.compile else chosen()),
         ):
             if kept is None:
                 return Loop(state, watch, self.on_epoch).run()
-            keeper = Keeper(kept, setup.describe(), TrainConfig().model_dump(mode="json"))
+            keeper = Keeper(kept, setup.describe())
             with holding(keeper.folder, "fit") if group.leads else nullcontext():
                 if group.leads:
                     keeper.clean()
@@ -126,6 +130,13 @@ class _Task:
                     state.restore(*earlier)
                 with keeper.listening():
                     return Loop(state, watch, self.on_epoch, keeper).run()
+
+
+def _as_before(config: TrainConfig, kept: Checkpoints) -> TrainConfig:
+    """What was left open both times keeps the value it had, so that a new default stops nobody from going on."""
+    group = current_group()
+    earlier = group.share(({"config": latest_settings(Path(kept.folder))}, {}) if group.leads else None)[0]["config"]
+    return config if earlier is None else open_settings_of(config, earlier)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What an estimator takes where nothing was said: width, epochs, batch and steps, from n and p.
+"""What the fit of a table takes where nothing was given: width, epochs, batch and steps, from n and p.
 
 The rule, for n rows and p inputs:
 
@@ -11,8 +11,8 @@ The rule, for n rows and p inputs:
 | epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000 |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
-| kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 p: 1 or 0.5, by a trial (`trial.py`) |
-| phi | learned with the weights; where there is a trial, from the rows it kept aside |
+| kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 p: 1 or 0.5, by a trial (`tempering.py`) |
+| phi | learned with the weights; where there is a trial, from the rows it held out |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.

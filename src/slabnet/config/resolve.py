@@ -1,0 +1,62 @@
+"""From layers of settings to one: a recipe by name or a file, then flags; for a table first its rule, then all else.
+
+Image sets start from `Recipe()`, tables from the rule in `slabnet.config.tables`. A setting is given if somebody wrote
+it down (`model_fields_set`); all others are open, and take what the layer below says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slabnet.config.settings import NetworkConfig, Prior, Recipe, TrainConfig
+from slabnet.config.tables import defaults_for, psi_for
+from slabnet.core.errors import check_whole
+
+
+def resolve(recipe: str, file: Path | None, network: Mapping[str, Any], train: Mapping[str, Any]) -> Recipe:
+    """The recipe of that name, or that of a file, under what flags say; None is a flag that was not given.
+
+    >>> resolve("paper", None, {"hidden": (5,)}, {"epochs": None}).train.epochs
+    250
+    """
+    base = Recipe.named(recipe) if file is None else Recipe.from_toml(file)
+    parts = {
+        "network": NetworkConfig(**base.network.model_dump(exclude_unset=True) | _given(network)),
+        "train": TrainConfig(**base.train.model_dump(exclude_unset=True) | _given(train)),
+    }
+    return base.model_copy(update=parts)
+
+
+def table_hidden(n: int, p: int, hidden: int | Sequence[int] | None) -> int | Sequence[int]:
+    """Widths for a table of n rows and p inputs, where none were given."""
+    return defaults_for(n, p).hidden if hidden is None else hidden
+
+
+def table_prior(n: int, p: int, layers: int, prior: Prior | None, psi: Any, sigma_beta: Any) -> Prior:
+    """The prior for a table: the one given, else one of the rule in which psi and sigma_beta may be given."""
+    return prior or Prior(psi=psi_for(p, layers) if psi is None else psi, sigma_beta=sigma_beta, n=max(2, n))
+
+
+def table_training(
+    n: int, p: int, config: TrainConfig | None, arguments: Mapping[str, Any], seed: int, where: str
+) -> TrainConfig:
+    """How a table is fitted: the rule, over it what `config` sets, over that single arguments that are not None.
+
+    >>> table_training(506, 13, TrainConfig(lr=0.01), {"epochs": 5}, 0, "fit").lr
+    0.01
+    """
+    settings = defaults_for(n, p).training()
+    given = {} if config is None else config.model_dump(exclude_unset=True)
+    given |= _given(arguments)
+    if "epochs" in given:
+        settings.pop("ramp_epochs")  # half of them, as ever
+    settings |= {"seed": seed} | given | {"dtype": "float32"}
+    rows = n if "validation_fraction" not in given else n - max(1, round(n * given["validation_fraction"]))
+    size = check_whole(where, "batch_size", settings["batch_size"], at_least=1)
+    return TrainConfig(**settings | {"batch_size": min(size, max(1, rows))})
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
