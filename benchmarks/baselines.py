@@ -24,7 +24,7 @@ Choose it for accurate averaged predictions from a dense network when size does 
 difference between the two is the price or gain of sparsity.""",
     "mixture": """Assumes every weight comes from a wide or a narrow Gaussian (weights 0.5, variances 1 and exp(-6); set `Prior(slab=ScaleMixture(...))`).
 The posterior is Gaussian, as above. The bound has no closed-form divergence: it is sampled at the very weights a pass draws, or integrated
-under `local`, which draws none and makes a step several times dearer. The narrow part pulls small weights towards zero but takes none out.
+under `local`, which draws none and makes a step several times as expensive. The narrow part pulls small weights towards zero but takes none out.
 Choose it to compare with published results; as a prior it shrinks rather than selects.""",
     "concrete-dropout": """Assumes plain weights with a Gaussian prior of the given length scale, and drops whole inputs of a layer with one rate per
 layer. The objective adds length_scale^2 |W|^2 / (2(1-p)) - K H(p) over all rows; it is motivated by a bound and is not one. Rates are learned by a

@@ -346,7 +346,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         "(For the dense network: the bytes of its weights in float32.)",
         "",
-        "| | measured | at most | wished for |",
+        "| | measured | target | stretch target |",
         "|---|---|---|---|",
     ]
     asked = {

@@ -1,6 +1,6 @@
 """Two kinds of raisins from seven measurements: how few weights are enough?
 
-`python -m benchmarks.raisin` compares some settings on rows kept aside from the training rows of ten random 80/20 splits,
+`python -m benchmarks.raisin` compares some settings on held-out rows among the training rows of ten random 80/20 splits,
 and tests the best on splits that no setting was compared on, on ten that leave out each raisin twice, and on those it was
 chosen on; ten splits drawn one by one have a standard error of nearly a hundredth. Finished fits are kept. SLABNET_DATA
 must hold raisin/.
@@ -114,7 +114,7 @@ settings chosen below and with the first ones; the others tell luck from the met
 
 ## How the settings were chosen
 
-On rows kept aside: of each of the first ten splits two fifths of the training rows were left out in turn, and each setting fitted to
+On held-out rows: of each of the first ten splits two fifths of the training rows were left out in turn, and each setting fitted to
 the rest. Of those with a median of at most {few} weights the one whose median model is best there was taken, once for all
 splits. No fit saw the rows it is judged by, here or above; but ten splits together leave hardly a raisin out, so the choice among these
 {count} has seen nearly all of them.
@@ -129,7 +129,7 @@ training rows alone; two fits a setting are little to go by, and the choice chan
 ## How much of it is luck
 
 At first {before} had been used. The first ten splits missed .86 with it, and the other forty were added after that was seen. Which
-rows are kept aside moves the mean of ten splits by as much as anything else, for a plain logistic regression of all seven measurements too.
+rows are held out moves the mean of ten splits by as much as anything else, for a plain logistic regression of all seven measurements too.
 
 {luck}
 
@@ -176,7 +176,7 @@ def _by_settings(rows: list[Result]) -> str:
 
 
 def best(choices: list[Result]) -> str:
-    """The settings that the rows kept aside speak for, of those with few weights; of all, where none has."""
+    """The settings that the held-out rows speak for, of those with few weights; of all, where none has."""
     by_name = {name: [row for row in choices if row["settings"] == name] for name in SETTINGS}
     few = [name for name, rows in by_name.items() if np.median([r["weights"] for r in rows]) <= FEW]
     return max(few or by_name, key=lambda name: float(np.mean([r["accuracy_median"] for r in by_name[name]])))

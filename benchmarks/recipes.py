@@ -1,4 +1,4 @@
-"""What each lever of the recipe does, chosen by rows kept aside: 50 000 images to train, 10 000 to judge, no test set.
+"""What each lever of the recipe does, chosen by held-out rows: 50 000 images to train, 10 000 to judge, no test set.
 
 `python -m benchmarks.recipes --dataset mnist` tries every candidate once and can be stopped and started again.
 """
@@ -97,7 +97,7 @@ def scaled(x: torch.Tensor, how: str | None) -> torch.Tensor:
 
 
 def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
-    """One candidate: fit, choose, post-train, judge on the rows kept aside."""
+    """One candidate: fit, choose, post-train, judge on the held-out rows."""
     given, seed = CANDIDATES[job["candidate"]], job["seed"]
     x, y = load(dataset).train
     x = scaled(x, given.get("input"))
@@ -144,7 +144,7 @@ def _accuracy(net: Any, chosen: sn.Selection, rows: tuple[torch.Tensor, torch.Te
 
 TEXT = """# Recipes: what was tried, and what it did
 
-The `recommended` profile was chosen on 10 000 images kept aside from the training set of each data set (the last ones of the
+The `recommended` profile was chosen on 10 000 held-out images of the training set of each data set (the last ones of the
 file); the other 50 000 trained. The test set was not looked at. Every line is one run of 784-400-600-10, seed 0: the default recipe (local
 reparametrisation, step sizes 1e-3 and 0.02, a KL that comes in over half of the epochs, psi = exp(-2), sigma_beta = 1, 50 epochs)
 with what the first column says changed, then {post} epochs of post-training of the median model. One run each: differences
@@ -154,8 +154,7 @@ of a few thousandths are within what another seed would give.
 
 Taken as `recommended`: **cosine, 100 epochs**, with psi and sigma_beta as in the paper, and 20 epochs of post-training. The line with
 psi = 0.3 and sigma_beta = 0.5 is better on MNIST, with more weights, and worse on Fashion-MNIST: one recipe was to serve both. On
-Fashion-MNIST falling steps were tried at 50 epochs only. `default` above is what the default was then; since these runs its step
-sizes fall, too.
+Fashion-MNIST falling steps were tried at 50 epochs only.
 
 What follows from it:
 

@@ -12,10 +12,10 @@ from benchmarks.gaps import baselines, gaps_of, readings, span
 from benchmarks.record import DOCS, ROOT, write_page
 from slabnet.core.files import write_atomically
 from slabnet.experiments.commands import departures_of
-from slabnet.experiments.figures import CAPTIONS, write_figures
+from slabnet.experiments.figures import CAPTIONS, CASES, kind_of, write_figures
 from slabnet.experiments.files import read_pictures, read_records
 from slabnet.experiments.profiles import PAPERS_TABLES
-from slabnet.experiments.tables import Group, densities, foreign, groups_of, paper_table1, paper_table3, table1, table3
+from slabnet.experiments.tables import Group, densities, groups_of, ood, paper_table1, paper_table3, table1, table3
 
 RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
 
@@ -54,12 +54,12 @@ model leaves them out. A smaller psi lowers both and changes nothing else for th
 mean alpha mu is not exactly zero: `recommended` takes dead neurons out of the computation (docs/speed.md), and the weights around them are
 then exactly zero until post-training moves them.
 
-## Strangers, and calibration
+## Out-of-distribution detection, and calibration
 
 The area under the ROC curve for telling test images of the other data set from those of its own, by the entropy of the averaged
-prediction, and how honest the probabilities are at home.
+prediction, and how well calibrated the probabilities are on its own.
 
-{foreign}
+{ood}
 
 ## What differs from the paper's text
 
@@ -88,7 +88,7 @@ def page() -> str:
         table3=table3(records).render("markdown"),
         inclusion=inclusion(groups_of(records)),
         densities=densities(records).render("markdown"),
-        foreign=foreign(records).render("markdown"),
+        ood=ood(records).render("markdown"),
         departures="\n\n".join(
             f"`{profile}`:\n\n" + "\n".join(f"- {line}" for line in lines)
             for profile, lines in departures_of(records).items()
@@ -189,18 +189,18 @@ def _one_draw(way: str) -> bool:
 
 
 def _is_images(name: str) -> bool:
-    return name.split("-")[0] in ("drawn", "wrong", "home", "abroad")
+    return (name if name in CAPTIONS else kind_of(name)) in ("drawn", *CASES.values())
 
 
 HEADINGS = {
     "averaging": "Accuracy against the number of networks (E4)",
-    "entropy": "Doubt about strangers (E5)",
+    "entropy": "Entropy in and out of distribution (E5)",
     "alpha": "Inclusion probabilities (E6)",
     "training": "Inclusion while training",
     "drawn": "Drawn networks (E7)",
     "wrong": "Wrongly classified images (E8)",
-    "home": "Images of the own data set (E9)",
-    "abroad": "Images of the other data set (E9)",
+    "in-distribution": "Images of the own data set (E9)",
+    "ood": "Images of the other data set (E9)",
 }
 
 
@@ -208,9 +208,9 @@ def figures(names: list[str]) -> str:
     """All figures under their headings, each kind with its caption once."""
     parts = []
     for kind, heading in HEADINGS.items():
-        own = [name for name in names if name.split("-")[0] == kind]
+        own = [name for name in names if kind_of(name) == kind]
         ending = "png" if _is_images(kind) else "svg"
-        shown = [f"**{name.partition('-')[2]}**\n\n![{name}](figures/{name}.{ending})" for name in own]
+        shown = [f"**{name.removeprefix(kind + '-')}**\n\n![{name}](figures/{name}.{ending})" for name in own]
         parts += [f"### {heading}", CAPTIONS[kind], *shown] if own else []
     return "\n\n".join(parts)
 

@@ -201,7 +201,7 @@ slabnet reproduce --dataset mnist --runs 1 --folds 5 --methods lbbnn --jobs 4 --
 slabnet reproduce --dataset mnist --runs 1 --methods ensemble --jobs 5 --out ensemble                    # the members are runs of their own
 ```
 
-The records are the same, times aside. A run whose process, worker or node dies is made again, elsewhere if need be, from its last
+The records are the same, except for times. A run whose process, worker or node dies is made again, elsewhere if need be, from its last
 checkpoint; the folder must then be on storage that all nodes share. Failed runs are named at the end, and do not stop the others.
 `--cpus` and `--gpus` say what one run asks of the cluster. Each fold of a cross-validation and each member of an ensemble is a run like any
 other; an ensemble's record and model are made when its members are there.

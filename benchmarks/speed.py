@@ -44,7 +44,7 @@ def steps() -> str:
     record = read("step_time")
     if record is None:
         return "Not measured yet.\n"
-    lines = ["| one training step | x plain | asked: at most / wished for |", "|---|---|---|"]
+    lines = ["| one training step | x plain | target / stretch target |", "|---|---|---|"]
     for key, name in NAMES.items():
         value = record["results"].get(key)
         shown = f"{value:.2f}" if isinstance(value, float) else str(value)
@@ -138,7 +138,7 @@ def _growth(steps: list[dict[str, Any]]) -> list[str]:
     grown = [batch for batch in batches if large[batch]["local"] > 1.05 * small[batch]["local"]]
     if grown and all(costs[batch]["local"][1] <= 1.05 * costs[batch]["local"][0] for batch in grown):
         said.append(
-            f"Where the ratio grows ({' and '.join(map(str, grown))} rows), it is not that ours gets dearer by the weight: the plain network gets cheaper, "
+            f"Where the ratio grows ({' and '.join(map(str, grown))} rows), it is not that ours costs more per weight: the plain network gets cheaper, "
             "and what ours does to three parameters and six moments of every weight, besides its products, does not."
         )
     return said

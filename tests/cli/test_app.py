@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import slabnet as sn
 from slabnet.config.methods import METHODS
 from slabnet.core.errors import ArgumentError
 from slabnet.experiments.commands import parse_widths
@@ -143,3 +145,15 @@ def test_widths() -> None:
     assert parse_widths("fit", None) is None
     with pytest.raises(ArgumentError, match="--hidden must be"):
         parse_widths("fit", "-3")
+
+
+def test_a_data_set_by_name_is_trained_as_fit_trains_it(tmp_path: Path) -> None:
+    """One default: `slabnet fit digits` and `sn.fit(net, data)` end with the same weights."""
+    shorter = ["--epochs", "2", "--hidden", "6"]
+    command = [sys.executable, "-m", "slabnet", "fit", "digits", "--out", str(tmp_path / "m.slab"), *shorter]
+    subprocess.run(command, check=True, capture_output=True)
+    net = sn.mlp((64, 6, 10))
+    sn.fit(net, sn.data.load("digits").train, sn.TrainConfig(epochs=2), progress="off")
+    fitted = sn.load(tmp_path / "m.slab")
+    for (name, ours), theirs in zip(net.state_dict().items(), fitted.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), name

@@ -75,7 +75,7 @@ def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
     for words in (
         "Task: regression, guessed from price",
         "Fitted 192 rows and 6 inputs with lbbnn.",
-        "RMSE on 48 rows kept aside",
+        "RMSE on 48 held-out rows",
         "always saying the mean",
         "95% intervals held",
         "The median model keeps",
@@ -159,7 +159,7 @@ def test_one_number_everywhere(tmp_path: Path) -> None:
             assert page[name] == pytest.approx(test[name], rel=1e-9), name
         assert page["baseline"] == pytest.approx(test["baseline"])
         lines = slabnet("predict", "m.slab", "t.csv", cwd=tmp_path).stdout
-        assert "on 30 rows that were kept aside" in lines
+        assert "on 30 rows that were held out" in lines
         assert "Only for comparison" in lines
         assert "on 120 rows that were fitted" in lines
 
@@ -195,7 +195,7 @@ def test_labels_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
         tmp_path / "t.csv", "label", Recipe(network={"hidden": ()}, train={"epochs": 40, "lr": 0.2}), test_size=0.0
     )
     said = fit_table(job, tmp_path / "m.slab").lines
-    assert any("No rows were kept aside" in line for line in said)
+    assert any("No rows were held out" in line for line in said)
     found = predict_table(tmp_path / "m.slab", tmp_path / "t.csv", tmp_path / "p.csv")
     assert found["accuracy"] == 1
     with (tmp_path / "p.csv").open() as file:
@@ -326,7 +326,7 @@ def test_one_row_to_test_with(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,y\n1,2,3.5\n2,1,4.1\n3,5,6.2\n4,4,7.7\n5,1,5.9\n")
     run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "5", "--out", "m.slab", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "RMSE on 1 rows kept aside" in run.stdout
+    assert "RMSE on 1 held-out rows" in run.stdout
     assert "one row says little" in run.stdout
 
 
@@ -408,7 +408,7 @@ def test_a_rare_class_that_is_never_predicted_is_the_headline(tmp_path: Path) ->
     (tmp_path / "t.csv").write_text("\n".join(["a,k", *rows]) + "\n")
     words = ["--target", "k", "--epochs", "20", "--hidden", "4", "--out", "m.slab", "--report", "r.html"]
     run = slabnet("fit", "t.csv", *words, cwd=tmp_path)
-    assert "It never predicts fraud, although it is among the rows kept aside." in run.stdout
+    assert "It never predicts fraud, although it is among the held-out rows." in run.stdout
     assert "Balanced accuracy 0.500 (guessing: 0.500), log-loss" in run.stdout
     assert "Brier score" in run.stdout
     assert "area under the ROC curve" in run.stdout

@@ -104,6 +104,7 @@ def test_the_paper_s_settings_are_a_named_recipe() -> None:
     assert abs(float(paper.prior.inclusion(0, 3)) - 0.1353352832) < 1e-9  # type: ignore[arg-type]
     assert paper.train.schedule == "constant"
     assert Recipe.named("default") == Recipe()
+    assert Recipe().train == TrainConfig()  # `fit(net, data)` and `slabnet fit` train the same way
     with pytest.raises(ArgumentError, match="one of default, paper"):
         Recipe.named("other")
 

@@ -22,7 +22,9 @@ EPOCHS = 60
 
 def recipe() -> Recipe:
     usual = Recipe.named("default")
-    return usual.model_copy(update={"train": usual.train.model_copy(update={"epochs": EPOCHS, "seed": 3})})
+    return usual.model_copy(
+        update={"train": usual.train.model_copy(update={"epochs": EPOCHS, "seed": 3, "schedule": "cosine"})}
+    )
 
 
 def whole_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, dict[int, Path]]:

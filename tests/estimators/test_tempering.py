@@ -1,4 +1,4 @@
-"""Noise and the weight of the KL, from rows that were kept aside."""
+"""Noise and the weight of the KL, from rows that were held out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_log_of_a_variance_is_as_uncertain_as_its_rows_make_it() -> None:
     assert float(drawn.mean()) == pytest.approx(np.log(0.3), abs=0.02)
 
 
-def test_a_trial_takes_noise_and_weight_from_rows_kept_aside() -> None:
+def test_a_trial_takes_noise_and_weight_from_held_out_rows() -> None:
     rng = np.random.default_rng(7)
     x = rng.normal(size=(400, 3))
     y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=400)

@@ -383,7 +383,7 @@ def test_figures_are_whole_and_the_same_again(results: Path, tmp_path: Path) -> 
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     paths = [Path(line) for line in said.stdout.splitlines()]
     names = {path.name for path in paths}
-    for kind in ("averaging", "alpha", "training", "drawn", "wrong", "home"):
+    for kind in ("averaging", "alpha", "training", "drawn", "wrong", "in-distribution"):
         assert any(name.startswith(kind) and name.endswith(".svg") for name in names), kind
         assert any(name.startswith(kind) and name.endswith(".png") for name in names), kind
     assert len(read_pictures(results)) == 1  # the first seed only

@@ -33,7 +33,7 @@ def test_rows_of_a_table_are_read_as_the_network_reads_them(task: str, tmp_path:
     aside = subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))
     assert aside.test is not None
     assert len(aside.test[1]) == 12
-    assert "12 that were kept aside" in aside.notes[0]
+    assert "12 that were held out" in aside.notes[0]
     subject = subject_from_file(tmp_path / "m.slab", str(tmp_path / "more.csv"))
     assert "those of more.csv, another file than the one that was fitted" in subject.notes[0]
     assert subject.title == "t.csv"
@@ -83,7 +83,7 @@ def test_a_category_is_one_control(tmp_path: Path) -> None:
         assert not any("=" in name for name in controls)
 
 
-def test_a_table_s_fit_has_a_page_of_the_rows_kept_aside(tmp_path: Path) -> None:
+def test_a_table_s_fit_has_a_page_of_the_held_out_rows(tmp_path: Path) -> None:
     """The numbers on the page are those that the fit printed, for the same rows."""
     source = np.random.default_rng(1)
     size = source.normal(50, 10, 80)
@@ -95,7 +95,7 @@ def test_a_table_s_fit_has_a_page_of_the_rows_kept_aside(tmp_path: Path) -> None
     words = ["fit", str(tmp_path / "t.csv"), "--target", "answer", "--out", str(tmp_path / "m.slab"), "--epochs", "30"]
     app([*words, "--report", str(tmp_path / "r.html")], standalone_mode=False)
     text = (tmp_path / "r.html").read_text()
-    assert "The rows below are the 16 that were kept aside" in text
+    assert "The rows below are the 16 that were held out" in text
     words[words.index("--out") + 1] = str(tmp_path / "all.slab")
     app([*words, "--test-size", "0", "--report", str(tmp_path / "all.html")], standalone_mode=False)
     assert "they make it look better than it is" in (tmp_path / "all.html").read_text()

@@ -157,7 +157,7 @@ def test_early_stopping_waits_for_the_ramp_and_restores_the_best(blobs: Data) ->
     assert now == pytest.approx(values[history.best_epoch - 1], rel=1e-5)
 
 
-def test_a_validation_fraction_is_kept_aside(blobs: Data) -> None:
+def test_a_validation_fraction_is_held_out(blobs: Data) -> None:
     history = sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=2, batch_size=20, validation_fraction=0.2))
     assert history.n == 120
     assert history[0].validation_log_likelihood is not None

@@ -170,7 +170,7 @@ def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
     where = f"where {target} is known"
     if found.get("fitted_file"):
         where = (
-            "that were kept aside" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
+            "that were held out" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
         )
     lines += _scores(found, where)
     if found.get("training"):

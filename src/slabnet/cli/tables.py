@@ -138,7 +138,7 @@ def _prepared(job: TableJob) -> _Rows:
 
 
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
-    """Fit a table, write the model, and say how good it is on rows kept aside."""
+    """Fit a table, write the model, and say how good it is on held-out rows."""
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
     rows = _prepared(job)
     x, y, train, test, prepared = rows.x, rows.y, rows.train, rows.test, rows.table
@@ -199,7 +199,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
     lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {several}{numbers['method']}."]
     test = numbers.get("test")
     if test is None:
-        lines.append("No rows were kept aside (--test-size), so how good it is on new rows is not known.")
+        lines.append("No rows were held out (--test-size), so how good it is on new rows is not known.")
     elif numbers["task"] == "classification":
         lines += headline(test, numbers["test_rows"], numbers["classes"])
         right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
@@ -209,7 +209,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
         within = "one row says little" if known is None else f"95% interval {written(known[0])} to {written(known[1])}"
         explained = "" if test["r2"] is None else f"; R2 {test['r2']:.3f}"
         lines.append(
-            f"RMSE on {numbers['test_rows']} rows kept aside: {written(test['rmse'])} ({within}); "
+            f"RMSE on {numbers['test_rows']} held-out rows: {written(test['rmse'])} ({within}); "
             f"always saying the mean: {written(test['baseline'])}{explained}."
         )
         width = written(test["interval_width"])

@@ -162,10 +162,10 @@ def _check(net: nn.Module, selection: Selection) -> None:
         refuse("compact", "net", "a network", type(net).__name__)
     if not isinstance(selection, Selection):
         refuse("compact", "selection", "a Selection, such as median_model(net) gives", type(selection).__name__)
-    stranger = _stranger(net)
-    if stranger is not None:
+    obstacle = _obstacle(net)
+    if obstacle is not None:
         allowed = "a chain of spike-and-slab layers, activations, pooling and flattening"
-        refuse("compact", "net", allowed, f"{stranger}, which cannot be cut exactly")
+        refuse("compact", "net", allowed, f"{obstacle}, which cannot be cut exactly")
     shapes = {name: [tuple(b.mu.shape) for b in layer.blocks()] for name, layer in drawable_layers(net).items()}
     came = {name: [tuple(part.shape) for part in mask] for name, mask in selection.masks.items()}
     if shapes != came:
@@ -175,7 +175,7 @@ def _check(net: nn.Module, selection: Selection) -> None:
         refuse("compact", "selection", allowed, f"one whose every path ends in {selection.broken}")
 
 
-def _stranger(net: nn.Module) -> str | None:
+def _obstacle(net: nn.Module) -> str | None:
     """The part that makes `net` no chain, None if it is one."""
     if isinstance(net, Compact):
         return "Compact, a network that is small already"

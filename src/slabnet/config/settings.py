@@ -178,14 +178,14 @@ class TrainConfig(Settings):
     batch_size: rows a step, of all processes together; samples: M, draws a step.
     lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
-    schedule: how both step sizes fall over training: "constant", "linear" or "cosine". With a constant step, weights
-        near the threshold go in and out of the median model to the end.
+    schedule: how both step sizes fall over training: "constant", "linear" or "cosine". Falling steps settle the
+        weights near the threshold, and need long training: a short fit ends before it has learned.
     draw: "local", "relaxed", "straight_through" (both at temperature `delta`) or "score".
     kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
     ramp_epochs: epochs over which the weight of the KL grows to kl_weight; None means half of all.
         Post-training (a fixed selection) uses no ramp: nothing is being pruned.
     kl_weight: 1 is the bound itself; anything else is a tempered posterior, and the history says so.
-    validation_fraction: share of the rows kept aside; patience: epochs without a better validation
+    validation_fraction: share of the rows held out; patience: epochs without a better validation
         log-likelihood, counted after the ramp, before training stops and the best state is restored.
     clip: largest norm of the gradient of the loss per row; None for no clipping.
     cut_every: epochs between two looks for neurons that carry nothing any more, which are then left out of the
@@ -208,7 +208,7 @@ class TrainConfig(Settings):
     omega_lr: float = Field(default=0.02, gt=0)
     omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
     draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
     delta: float = Field(default=0.5, gt=0)
     kl: Literal["exact", "sampled"] = "exact"

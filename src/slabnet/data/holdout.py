@@ -1,4 +1,4 @@
-"""Which rows of a table are kept aside to test a fit: a function of the answers, the share and the seed."""
+"""Which rows of a table are held out to test a fit: a function of the answers, the share and the seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_answers(answers: Sequence[Any], classes: bool) -> list[int]:
 
 
 def held_out(job: Any, path: Path, answers: Sequence[Any], classes: bool) -> NDArray[np.int64] | None:
-    """Positions of the rows that were kept aside, in the very file that `job` fitted; None for any other file.
+    """Positions of the rows that were held out, in the very file that `job` fitted; None for any other file.
 
     answers: the target column of that file, row by row.
     """

@@ -41,7 +41,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     Fitted: `network_`, `history_`, `feature_importances_`, `feature_importances_spread_`,
     `feature_effects_`, `selected_features_`,
     `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`,
-    `trial_` (what rows kept aside said of the KL's weight and of the noise; None where there was no trial).
+    `trial_` (what held-out rows said of the KL's weight and of the noise; None where there was no trial).
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> model = SlabRegressor(hidden=(), epochs=100, random_state=0).fit(x, 3 * x[:, 0])

@@ -1,4 +1,4 @@
-"""A trial on rows kept aside: what the KL should weigh, and how large the noise is on rows that were not fitted.
+"""A trial on held-out rows: what the KL should weigh, and how large the noise is on rows that were not fitted.
 
 A factorised posterior is too cautious for some tables and just right for others, and residuals of fitted rows are too
 small. Both are seen on rows that a first fit does not get: for each weight of the KL the noise is set to what explains
@@ -31,7 +31,7 @@ LEAST = 1e-6  # as a share of the variance of the response: less is rounding
 class Trial:
     """What came out: the weight to use, and the noise variance of each response (in the network's scale).
 
-    rows: how many were kept aside. log_densities: their mean log density, for each weight that was tried.
+    rows: how many were held out. log_densities: their mean log density, for each weight that was tried.
     """
 
     kl_weight: float
@@ -51,7 +51,7 @@ class Trial:
 
 
 def worth_trying(n: int, p: int) -> bool:
-    """Whether there are enough rows to keep some aside and to try a smaller weight of the KL.
+    """Whether there are enough rows to hold some out and to try a smaller weight of the KL.
 
     >>> worth_trying(506, 13), worth_trying(500, 100)
     (True, False)
@@ -73,7 +73,7 @@ def try_out(
     """
     order = np.random.default_rng(seed).permutation(len(x))
     count = min(len(x) // ASIDE, MOST_ASIDE)
-    aside, rest = order[:count], order[count:]
+    held_out, rest = order[:count], order[count:]
     size = min(config.batch_size, len(rest))
     densities: dict[float, Array] = {}
     noise: dict[float, Array] = {}
@@ -81,17 +81,17 @@ def try_out(
         tried = copy.deepcopy(net)
         settings = config.model_copy(update={"kl_weight": weight, "batch_size": size})
         fit(tried, (x[rest], y[rest]), settings, progress="off")
-        samples = predict(tried.cpu().double().eval(), x[aside], draws, seed=seed, keep_draws=True).samples
+        samples = predict(tried.cpu().double().eval(), x[held_out], draws, seed=seed, keep_draws=True).samples
         assert samples is not None
-        noise[weight] = noise_around(samples.numpy(), y[aside])
-        densities[weight] = mixture_log_density(samples.numpy(), y[aside], noise[weight])
+        noise[weight] = noise_around(samples.numpy(), y[held_out])
+        densities[weight] = mixture_log_density(samples.numpy(), y[held_out], noise[weight])
     best = weights[0]
     for weight in weights[1:]:
         gain = densities[weight] - densities[best]
         if gain.mean() > gain.std() / np.sqrt(len(gain)):
             best = weight
     found = {weight: float(each.mean()) for weight, each in densities.items()}
-    return Trial(best, tuple(noise[best].tolist()), len(aside), found)
+    return Trial(best, tuple(noise[best].tolist()), len(held_out), found)
 
 
 def noise_around(samples: Array, y: Array) -> Array:

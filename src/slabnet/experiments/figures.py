@@ -35,6 +35,11 @@ BARS = (
     "Bars: votes of 100 drawn networks for each class (green: the truth, red: what was predicted instead, blue: the "
     "others); yellow: averaged probabilities; dashed: the 0.95 needed to decide."
 )
+CASES = {
+    "wrong": "wrong",
+    "in_distribution": "in-distribution",
+    "out_of_distribution": "ood",
+}  # key of a record: figure
 CAPTIONS = {
     "averaging": "Accuracy against the number of networks averaged.",
     "entropy": "Share of images whose averaged prediction has at most this entropy: the further right, the more doubt. "
@@ -43,8 +48,8 @@ CAPTIONS = {
     "training": "Mean inclusion probability while training: whether alpha settles, or climbs back towards psi.",
     "drawn": "One network drawn from the posterior: which weights are in it, and their values.",
     "wrong": f"Wrongly classified images. {BARS}",
-    "home": f"The first test images of the data set the network knows. {BARS}",
-    "abroad": f"Images of the other data set: no class is right, and doubt is the right answer. {BARS}",
+    "in-distribution": f"The first test images of the data set the network knows. {BARS}",
+    "ood": f"Images of the other data set: no class is right, and doubt is the right answer. {BARS}",
 }
 
 
@@ -54,12 +59,17 @@ def write_figures(results: str | Path, out: str | Path, kinds: tuple[str, ...] =
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, figure in figures_of(results):
-        figure.supxlabel(textwrap.fill(CAPTIONS[name.split("-")[0]], 110), fontsize=8)
+        figure.supxlabel(textwrap.fill(CAPTIONS[kind_of(name)], 110), fontsize=8)
         for kind in kinds:
             path = out / f"{name}.{kind}"
             write_atomically(path, _bytes(figure, kind))
             paths.append(path)
     return paths
+
+
+def kind_of(name: str) -> str:
+    """The key of a figure's caption, with which its name begins."""
+    return next(kind for kind in CAPTIONS if name.startswith(f"{kind}-"))
 
 
 def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
@@ -75,7 +85,7 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
             figure, axes = _one(f"{dataset}: accuracy against R")
             plot_averaging(axes, curves)
             yield f"averaging-{dataset}", figure
-        if any(group.runs[0].get("foreign") for group in own):
+        if any(group.runs[0].get("ood") for group in own):
             yield f"entropy-{dataset}", _entropy(dataset, own)
         chosen = [group for group in own if any("histogram" in part for part in group.runs[0]["layers"])]
         if chosen:
@@ -87,9 +97,9 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
     for part in pictures:
         name = part["key"]
         yield f"drawn-{name}", _drawn(part)
-        for key in ("wrong", "home", "abroad"):
+        for key, kind in CASES.items():
             if part.get(key):
-                yield f"{key}-{name}", _cases(part, key)
+                yield f"{kind}-{name}", _cases(part, key)
 
 
 def _one(title: str) -> tuple[Figure, Any]:
@@ -102,15 +112,15 @@ def _one(title: str) -> tuple[Figure, Any]:
 def _entropy(dataset: str, groups: list[Group]) -> Figure:
     figure = Figure(figsize=(12.5, 4.4), layout="constrained")
     pair = figure.subplots(1, 2, sharey=True)
-    for axes, key in zip(pair, ("abroad", "home"), strict=True):
+    for axes, key in zip(pair, ("out_of_distribution", "in_distribution"), strict=True):
         values = {
             f"{group.label}{'' if version == 'as fitted' else POST}": found[key]
             for group in groups
-            for version, found in (group.runs[0].get("foreign") or {}).items()
+            for version, found in (group.runs[0].get("ood") or {}).items()
         }
         plot_entropies(axes, values)
-        foreign = groups[0].runs[0]["data"]["foreign"]
-        axes.set_title(f"trained on {dataset}, asked about {foreign if key == 'abroad' else dataset}")
+        asked = groups[0].runs[0]["data"]["ood"] if key == "out_of_distribution" else dataset
+        axes.set_title(f"trained on {dataset}, asked about {asked}")
     pair[0].get_legend().remove()  # one for both
     return figure
 
@@ -150,10 +160,9 @@ def _cases(part: dict[str, Any], key: str) -> Figure:
     for index, case in enumerate(cases):
         pixels = unpack(case["image"], np.uint8, shape)
         plot_case(grid[2 * index], grid[2 * index + 1], case, pixels, part["draws"])
-    asked = part.get("foreign") if key == "abroad" else part["dataset"]
-    about = f"trained on {part['dataset']}, asked about {asked}, {part['draws']} draws"
-    said = f"{part['key']}: {about}{_legend(part['dataset'])}"
-    figure.suptitle(said, fontsize=9)
+    asked = part.get("ood") if key == "out_of_distribution" else part["dataset"]
+    title = f"trained on {part['dataset']}, asked about {asked}, {part['draws']} draws"
+    figure.suptitle(f"{part['key']}: {title}{_legend(part['dataset'])}", fontsize=9)
     return figure
 
 
@@ -165,7 +174,7 @@ def _legend(dataset: str) -> str:
 
 def _bytes(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
-    about = {"Date": None} if kind == "svg" else {"Software": None}
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
     with matplotlib.rc_context({"svg.hashsalt": "slabnet", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format=kind, dpi=110, metadata=about)
+        figure.savefig(buffer, format=kind, dpi=110, metadata=metadata)
     return buffer.getvalue()

@@ -10,9 +10,11 @@ from typing import Any
 
 from slabnet.core.errors import ArgumentError, FileError, one_line, refuse
 from slabnet.core.files import write_atomically
+from slabnet.experiments.legacy_names import with_present_names
 from slabnet.experiments.profiles import Plan
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 had other names for what concerns out-of-distribution rows
 PICTURES = ".pictures.json"
 
 
@@ -58,11 +60,12 @@ def is_done(plan: Plan, folder: Path) -> bool:
 def read_record(path: Path) -> dict[str, Any]:
     """A record, or one line that says why the file is none."""
     found = _read_json(path)
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "plan" not in found:
+    if not isinstance(found, dict) or found.get("format") not in READABLE or "plan" not in found:
         raise FileError(f"records: {path} must be a record of a run, got another kind of JSON")
     if found.get("checksum") != checksum(found):
         raise FileError(f"records: {path} must be a record of a run as it was written, got a damaged or edited one")
-    return dict(found)
+    named: dict[str, Any] = with_present_names(found)
+    return named
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
@@ -108,7 +111,7 @@ def read_pictures(folder: str | Path) -> list[dict[str, Any]]:
             raise FileError(f"records: {path} must be the pictures of a run, got another kind of JSON")
         if part.pop("checksum", checksum(part)) != checksum(part):  # files of earlier versions have none
             raise FileError(f"records: {path} must be the pictures of a run as they were written, got damaged ones")
-        found.append(part | {"key": path.name.removesuffix(PICTURES)})
+        found.append(with_present_names(part) | {"key": path.name.removesuffix(PICTURES)})
     return found
 
 

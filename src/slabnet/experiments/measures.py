@@ -1,4 +1,4 @@
-"""What a record keeps of a fitted network besides its rows: inclusion per layer, averaging, calibration, strangers."""
+"""What a record keeps of a fitted network besides its rows: inclusion per layer, averaging, calibration, OOD rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def averaging_curve(net: Network, test: Rows, seed: int) -> list[dict[str, float
 
 
 def trustworthiness(net: nn.Module, test: Rows, draws: int, seed: int) -> dict[str, float]:
-    """How honest the averaged probabilities are."""
+    """Calibration of the averaged probabilities."""
     x, y = test
     prediction = predict(net, x, draws, seed=seed)
     return {
@@ -63,17 +63,17 @@ def trustworthiness(net: nn.Module, test: Rows, draws: int, seed: int) -> dict[s
     }
 
 
-def foreign_entropies(net: nn.Module, test: Rows, foreign: Rows, draws: int, seed: int) -> dict[str, Any]:
-    """Entropies at home and abroad as quantiles (fig. entrop), and how well they tell the two apart."""
-    home, abroad = (predict(net, rows[0], draws, seed=seed) for rows in (test, foreign))
-    by_entropy, by_information = (out_of_domain(home, abroad, by) for by in ("entropy", "mutual_information"))
+def ood_entropies(net: nn.Module, test: Rows, ood: Rows, draws: int, seed: int) -> dict[str, Any]:
+    """Entropies in and out of distribution as quantiles (fig. entrop), and how well they tell the two apart."""
+    inside, outside = (predict(net, rows[0], draws, seed=seed) for rows in (test, ood))
+    by_entropy, by_information = (out_of_domain(inside, outside, by) for by in ("entropy", "mutual_information"))
     return {
         "auroc": by_entropy.auroc,
         "aupr": by_entropy.aupr,
         "auroc_mutual_information": by_information.auroc,
-        "home": _quantiles(home.entropy),
-        "abroad": _quantiles(abroad.entropy),
-        "accuracy_home": accuracy(home, test[1]),
+        "in_distribution": _quantiles(inside.entropy),
+        "out_of_distribution": _quantiles(outside.entropy),
+        "accuracy_in_distribution": accuracy(inside, test[1]),
     }
 
 

@@ -21,29 +21,29 @@ WRONG = 30
 STEPS = 127  # weights are kept to one part in so many of the largest
 
 
-def pictures_of(net: Network, split: Split, foreign: Split | None, seed: int) -> dict[str, Any]:
-    """One drawn network, wrongly classified images, and images from home and abroad with their votes."""
+def pictures_of(net: Network, split: Split, ood: Split | None, seed: int) -> dict[str, Any]:
+    """One drawn network, wrongly classified images, and images in and out of distribution with their votes."""
     x, y = split.test
     prediction = predict(net, x, DRAWS, seed=seed)
     wrong = (prediction.labels != y).nonzero().flatten()[:WRONG]
     some = torch.arange(min(WRONG, len(y)))
-    found: dict[str, Any] = {
+    pictures: dict[str, Any] = {
         "dataset": split.name,
         "draws": DRAWS,
         "image_shape": split.image_shape,
         "network": _drawn(net, seed),
         "wrong": _cases(x, y, prediction, wrong),
-        "home": _cases(x, y, prediction, some),
+        "in_distribution": _cases(x, y, prediction, some),
     }
-    if foreign is not None:
-        stranger = foreign.test[0][: len(some)]
-        found["abroad"] = _cases(stranger, None, predict(net, stranger, DRAWS, seed=seed), some)
-        found["foreign"] = foreign.name
-    return found
+    if ood is not None:
+        images = ood.test[0][: len(some)]
+        pictures["out_of_distribution"] = _cases(images, None, predict(net, images, DRAWS, seed=seed), some)
+        pictures["ood"] = ood.name
+    return pictures
 
 
 def _cases(x: Tensor, y: Tensor | None, prediction: Prediction, rows: Tensor) -> list[dict[str, Any]]:
-    """Images with hard votes and averaged probabilities; truth is None for strangers."""
+    """Images with hard votes and averaged probabilities; truth is None out of distribution."""
     assert prediction.votes is not None
     return [
         {
@@ -59,14 +59,14 @@ def _cases(x: Tensor, y: Tensor | None, prediction: Prediction, rows: Tensor) ->
 @torch.no_grad()
 def _drawn(net: Network, seed: int) -> list[dict[str, Any]]:
     """The weights of one drawn network (fig. strm), exact zeros where gamma is zero."""
-    found = []
+    layers = []
     with drawing(net, exact, keyed_generator(seed, "picture")) as scope:
         net(torch.zeros(1, *(net.row_shape or ())))
         for name, layer in drawable_layers(net).items():
             weight = scope.weights(layer)[0].value
             largest = float(weight.abs().max().clamp_min(1e-30))
             small = (weight / largest * STEPS).sign() * (weight.abs() / largest * STEPS).ceil()  # none becomes zero
-            found.append(
+            layers.append(
                 {
                     "layer": name,
                     "shape": list(weight.shape),
@@ -74,4 +74,4 @@ def _drawn(net: Network, seed: int) -> list[dict[str, Any]]:
                     "weights": pack(small.to(torch.int8).numpy()),
                 }
             )
-    return found
+    return layers

@@ -23,7 +23,7 @@ from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
 from slabnet.experiments.files import Files, is_done, read_record, write_pictures, write_record
 from slabnet.experiments.folds import fold_of
-from slabnet.experiments.measures import averaging_curve, describe_layers, foreign_entropies, trustworthiness
+from slabnet.experiments.measures import averaging_curve, describe_layers, ood_entropies, trustworthiness
 from slabnet.experiments.members import assemble, members_folder, members_of
 from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan, Profile
@@ -89,7 +89,7 @@ class _Experiment:
         self.plan, self.files, self.show = plan, files, show
         whole = load(plan.dataset)
         self.split = whole if plan.fold is None else fold_of(whole, *plan.fold)
-        self.foreign = _foreign(plan)
+        self.ood = _ood(plan)
         self.made_by = provenance()  # of what runs here, whatever is committed meanwhile
         self.histories: dict[str, dict[str, Any]] = {}  # columns of the epochs
         self.seconds: dict[str, float] = {}
@@ -132,30 +132,29 @@ class _Experiment:
         about |= {"rows": record["rows"], "epochs": record["history"]["fit"]}
         save(small, self.files.model, selection=chosen if small is not net else None, **about)
         if pictures and net.method.selects:
-            write_pictures(self.files.pictures, pictures_of(net, self.split, self.foreign, plan.seed))
+            write_pictures(self.files.pictures, pictures_of(net, self.split, self.ood, plan.seed))
         write_record(self.files.record, record)
         shutil.rmtree(self.files.work, ignore_errors=True)
         return read_record(self.files.record)
 
     def _measure(self, net: Network, chosen: Selection | None, versions: dict[str, Network]) -> dict[str, Any]:
         """What a record holds besides the rows of Table 1."""
-        plan, test, foreign, started = self.plan, self.split.test, self.foreign, time.perf_counter()
+        plan, test, ood, started = self.plan, self.split.test, self.ood, time.perf_counter()
         sizes = {"train": len(self.split.train[1]), "test": len(test[1])}
         entropies = None
-        if foreign is not None:
+        if ood is not None:
             entropies = {
-                name: foreign_entropies(version, test, foreign.test, DRAWS, plan.seed)
-                for name, version in versions.items()
+                name: ood_entropies(version, test, ood.test, DRAWS, plan.seed) for name, version in versions.items()
             }
         record = {
             "plan": plan.model_dump(mode="json"),
             "command": _command(plan),
             **self.made_by,
-            "data": sizes | {"foreign": None if foreign is None else foreign.name},
+            "data": sizes | {"ood": None if ood is None else ood.name},
             "layers": describe_layers(net, chosen),
             "averaging": averaging_curve(net, test, plan.seed),
             "trust": {name: trustworthiness(version, test, DRAWS, plan.seed) for name, version in versions.items()},
-            "foreign": entropies,
+            "ood": entropies,
             "history": self.histories,
         }
         self.seconds["measure"] = time.perf_counter() - started
@@ -193,13 +192,13 @@ class _Experiment:
         assemble(net, self.plan, self.files.folder)
 
 
-def _foreign(plan: Plan) -> Split | None:
+def _ood(plan: Plan) -> Split | None:
     """The data set that a network of this one should not recognise, where its files are at hand."""
     name = FOREIGN.get(plan.dataset)
     try:
         return None if name is None else load(name)
     except NoData as error:
-        logger.warning("%s; %s goes on without strangers", error, plan.key)
+        logger.warning("%s; %s goes on without out-of-distribution rows", error, plan.key)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables beside ours, from records: Table 1, Table 3, densities, strangers. Imports no torch."""
+"""The paper's tables beside ours, from records: Table 1, Table 3, densities, OOD rows. Imports no torch."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def densities(records: list[Record]) -> Table:
     return Table("The chosen model with its means, post-trained, and the densities", header, lines)
 
 
-def foreign(records: list[Record]) -> Table:
-    """How well the entropy of the averaged prediction tells images of the other data set, and calibration at home."""
+def ood(records: list[Record]) -> Table:
+    """How well the entropy of the averaged prediction tells images of another data set, and calibration on its own."""
     header = ["trained on", "method, profile", "runs", "version", "AUROC by entropy", "by mutual information"]
     header += ["NLL", "Brier", "calibration error"]
     lines = []
@@ -185,19 +185,19 @@ def foreign(records: list[Record]) -> Table:
             runs = [run for run in group.runs if version in run["trust"]]
             line = [group.dataset, group.label, str(len(runs)), version]
             for key in ("auroc", "auroc_mutual_information"):
-                values = [run["foreign"][version][key] for run in runs if run.get("foreign")]
+                values = [run["ood"][version][key] for run in runs if run.get("ood")]
                 line.append(f"{statistics.median(values):.3f}" if values else MISSING)
             for key in ("nll", "brier", "calibration_error"):
                 line.append(f"{statistics.median(run['trust'][version][key] for run in runs):.4f}")
             lines.append(line)
-    return Table("Strangers and calibration (averaged over 10 draws)", header, lines)
+    return Table("Out-of-distribution detection and calibration (averaged over 10 draws)", header, lines)
 
 
 TABLES: dict[str, Callable[[list[Record]], Table]] = {
     "1": table1,
     "3": table3,
     "densities": densities,
-    "foreign": foreign,
+    "ood": ood,
 }
 
 

@@ -39,7 +39,7 @@ class Bin(NamedTuple):
 
 
 class OutOfDomain(NamedTuple):
-    """How well uncertainty tells foreign rows from familiar ones."""
+    """How well uncertainty tells out-of-distribution rows from in-distribution ones."""
 
     auroc: float
     aupr: float
@@ -153,7 +153,7 @@ def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:
 def out_of_domain(
     familiar: Prediction, foreign: Prediction, by: Literal["entropy", "mutual_information"] = "entropy"
 ) -> OutOfDomain:
-    """Area under the ROC and precision-recall curves for telling foreign rows by entropy or mutual information."""
+    """Area under the ROC and precision-recall curves for telling OOD rows by entropy or mutual information."""
     check_choice("out_of_domain", "by", by, ("entropy", "mutual_information"))
     from sklearn.metrics import average_precision_score, roc_auc_score  # slow to import
 

@@ -76,7 +76,7 @@ def headline(scores: dict[str, Any], rows: int, names: list[str]) -> list[str]:
     """What is said of a classification: first what tells it from always saying the same class."""
     low, high = scores["accuracy_interval"]
     lines = [
-        f"Accuracy on {rows} rows kept aside: {scores['accuracy']:.3f} (95% interval {low:.3f} to {high:.3f}); "
+        f"Accuracy on {rows} held-out rows: {scores['accuracy']:.3f} (95% interval {low:.3f} to {high:.3f}); "
         f"always saying the most frequent class: {scores['baseline']:.3f}."
     ]
     area = "" if scores["auc"] is None else f", area under the ROC curve {scores['auc']:.3f}"
@@ -87,7 +87,7 @@ def headline(scores: dict[str, Any], rows: int, names: list[str]) -> list[str]:
     missed = [one_line(name, 40) for name in scores["never_predicted"]]
     if missed:
         lines.insert(
-            0, f"It never predicts {' or '.join(missed)}, although {_these(missed)} among the rows kept aside."
+            0, f"It never predicts {' or '.join(missed)}, although {_these(missed)} among the held-out rows."
         )
     return lines
 

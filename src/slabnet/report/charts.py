@@ -184,7 +184,7 @@ def reliability_chart(bins: Sequence[Mapping[str, float]], error: float) -> Figu
         said = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
         chart.point(b["confidence"], b["accuracy"], 0, said)
     return Figure(
-        "Is its confidence honest?",
+        "Calibration (reliability diagram)",
         f"Dots on the dashed line mean that of the rows it is 80% sure of, 80% are right; below it is over-confident. "
         f"Bars show where the rows are. The mean gap (calibration error) is {number(error, 3)}.",
         chart.render("Reliability diagram: accuracy against confidence"),
@@ -247,9 +247,9 @@ def entropy_chart(curves: Mapping[str, Sequence[float]], classes: int, said: str
     ]
     return Figure(
         "Does it notice what it was not made for?",
-        f"The further right a line, the more doubt; rows from elsewhere should lie right of those from home, near the "
-        f"dashed line of knowing nothing.{said}",
-        chart.render("Entropy of predictions at home and for foreign rows"),
+        f"The further right a line, the more doubt; out-of-distribution rows should lie right of the in-distribution "
+        f"ones, near the dashed line of knowing nothing.{said}",
+        chart.render("Entropy of predictions in and out of distribution"),
         ["rows", *(f"{s:.0%} below" for s in steps)],
         lines,
         [(f"s{i % 8}", name) for i, name in enumerate(curves)],

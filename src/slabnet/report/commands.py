@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -42,21 +43,25 @@ def write_runs_report(folder: Path, path: Path | None) -> None:
 
 
 @commands.command(
-    help="Write one HTML page about a model, or about a folder of runs, that opens anywhere and asks no network.",
+    help="Write one HTML page about a model, or about a folder of runs, that opens anywhere and works offline.",
     epilog="Example: slabnet report digits.slab --out report.html",
 )
 def report(
     what: Annotated[Path, typer.Argument(metavar="MODEL|RUNS", help="A .slab file, or a folder of records.")],
     out: Annotated[Path, typer.Option(help="Where to write the page.")],
     data: Annotated[str | None, typer.Option(help="Test rows: a data set by name, or a table (CSV, Parquet).")] = None,
-    foreign: Annotated[str | None, typer.Option(help="A data set the model was not made for.")] = None,
+    ood: Annotated[str | None, typer.Option(help="A data set whose rows are out of distribution for it.")] = None,
+    foreign: Annotated[str | None, typer.Option(hidden=True)] = None,
     no_rows: Annotated[bool, typer.Option("--no-rows", help="Leave out every raw row of the data.")] = False,
     json: Json = False,
 ) -> None:
     if not what.exists():
         refuse("report", "MODEL|RUNS", "a file or folder that exists", str(what))
     check_writable("report", out)
-    for option, name in (("--data", data), ("--foreign", foreign)):
+    if foreign is not None:
+        print("report: --foreign is called --ood now, and will go", file=sys.stderr)
+        ood = foreign if ood is None else ood
+    for option, name in (("--data", data), ("--ood", ood)):
         if name is not None and what.is_dir():
             refuse("report", option, "left out for a folder of runs", name)
         if name is not None and not (option == "--data" and Path(name).suffix in TABLE_FILES):
@@ -68,7 +73,7 @@ def report(
     else:
         from slabnet.report.write import report_file
 
-        report_file(what, out, data, foreign, no_rows)
+        report_file(what, out, data, ood, no_rows)
     size = out.stat().st_size
     print(
         json_text({"report": str(out), "bytes": size}) if json else printable(f"Written: {out} ({size / 1e6:.1f} MB)")

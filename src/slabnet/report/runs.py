@@ -20,7 +20,7 @@ HOW = {
     "post-trained, R the networks averaged. + is better than the paper, * inside its range.",
     "3": "The mean inclusion probability of a layer is the share of its weights that a drawn network uses.",
     "densities": "Weights is what the chosen model keeps; active are those on a path from an input to an output.",
-    "foreign": "AUROC: how well entropy tells images of another data set (0.5 is guessing, 1 always).",
+    "ood": "AUROC: how well entropy tells images of another data set (0.5 is guessing, 1 always).",
 }
 
 
@@ -86,11 +86,15 @@ def _pictures(groups: Sequence[Group]) -> list[Section]:
         if curves:
             figures.append(_averaging(curves))
         for group in here:
-            if (group.runs[0].get("foreign") or {}).get("as fitted"):
-                part = group.runs[0]["foreign"]["as fitted"]
-                other = group.runs[0]["data"]["foreign"]
+            if (group.runs[0].get("ood") or {}).get("as fitted"):
+                part = group.runs[0]["ood"]["as fitted"]
+                other = group.runs[0]["data"]["ood"]
                 figures.append(
-                    charts.entropy_chart({dataset: part["home"], str(other): part["abroad"]}, 10, f" ({group.label})")
+                    charts.entropy_chart(
+                        {dataset: part["in_distribution"], str(other): part["out_of_distribution"]},
+                        10,
+                        f" ({group.label})",
+                    )
                 )
         for group in here:
             layers = [part for part in group.runs[0]["layers"] if "histogram" in part]

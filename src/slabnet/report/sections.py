@@ -37,7 +37,7 @@ def model_sections(measured: Measured, no_rows: bool) -> tuple[list[Section], di
         _training(measured),
         _trust(measured, data),
         _cases(measured, no_rows),
-        _foreign(measured),
+        _ood(measured),
         _settings(measured),
     ]
     return [section for section in found if section is not None], data
@@ -302,22 +302,22 @@ def _cases(measured: Measured, no_rows: bool) -> Section | None:
     )
 
 
-def _foreign(measured: Measured) -> Section | None:
-    given, home = measured.subject.foreign, measured.prediction
-    if given is None or home is None or home.answer is not Answer.CLASSES:
+def _ood(measured: Measured) -> Section | None:
+    ood, inside = measured.subject.ood, measured.prediction
+    if ood is None or inside is None or inside.answer is not Answer.CLASSES:
         return None
-    name, x = given
-    abroad = measured.predict(x)
+    name, x = ood
+    outside = measured.predict(x)
     levels = torch.linspace(0, 1, 101, dtype=torch.float64)
     curves = {
         title: torch.quantile(p.entropy.double(), levels).tolist()
-        for title, p in ((measured.subject.title, home), (name, abroad))
+        for title, p in ((measured.subject.title, inside), (name, outside))
     }
-    told = out_of_domain(home, abroad)
+    told = out_of_domain(inside, outside)
     figure = charts.entropy_chart(
-        curves, home.mean.shape[1], f" By entropy the two are told apart with an AUROC of {told.auroc:.3f}."
+        curves, inside.mean.shape[1], f" By entropy the two are told apart with an AUROC of {told.auroc:.3f}."
     )
-    return Section("foreign", "Rows from elsewhere", figures=[figure])
+    return Section("ood", "Out-of-distribution rows", figures=[figure])
 
 
 def _settings(measured: Measured) -> Section:

@@ -42,7 +42,7 @@ class Subject:
     rows: the ways to predict, as `experiments.rows` gives them; computed from `test` where they are not known.
     epochs: the fit's history in columns (`History.columns`).
     scale_x, scale_y: to show inputs and response as the user knows them.
-    foreign: (name, x) of rows the model was not made for.
+    ood: (name, x) of out-of-distribution rows.
     categories: the columns of a table that became several inputs: name, levels, and the place of the first.
     indicators: positions of inputs that are zero or one.
     usual: what someone would say who knows no inputs: the place of the most frequent class of the fit, or its mean.
@@ -63,7 +63,7 @@ class Subject:
     image_shape: tuple[int, int] | None = None
     scale_x: Scaling | None = None
     scale_y: Scaling | None = None
-    foreign: tuple[str, Tensor] | None = None
+    ood: tuple[str, Tensor] | None = None
     categories: Sequence[tuple[str, Sequence[str], int]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -106,7 +106,7 @@ def versions() -> dict[str, str]:
     return {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def subject_from_file(model: Path, data: str | None = None, foreign: str | None = None) -> Subject:
+def subject_from_file(model: Path, data: str | None = None, ood: str | None = None) -> Subject:
     """Read a model file, and the test rows of the data set it was fitted to, or of `data`."""
     header = read_header(model)
     net = load_model(model)
@@ -134,7 +134,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
     if split is not None and (net.row_shape != (split.inputs,) or net.outputs != split.classes):
         made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
         refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
-    elsewhere = _foreign(foreign, net)
+    outside = _ood(ood, net)
     recipe = about.get("recipe")
     kept, job = about.get("estimator") or {}, about.get("job") or {}
     trained = job or (recipe or {}).get("train", {})
@@ -153,7 +153,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
         image_shape=None if split is None else split.image_shape,
         scale_x=_scale(kept.get("scaling_x")),
         scale_y=_scale(kept.get("scaling_y")),
-        foreign=elsewhere,
+        ood=outside,
         settings=recipe or about.get("config") or {"network": net.spec},
         categories=_categories(about.get("table")),
         indicators=_indicators(about.get("table")),
@@ -171,7 +171,7 @@ def subject_from_file(model: Path, data: str | None = None, foreign: str | None 
 def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], list[str]]:
     """The rows of a table whose target is known, as the network reads them, their numbers, and what is said of them.
 
-    Of the very table the model was fitted to, only the rows that were kept aside: the others would flatter it.
+    Of the very table the model was fitted to, only the held-out rows: the others would flatter it.
     """
     table = read_all(path, "report")
     target, kept = str(about.get("target")), about.get("estimator") or {}
@@ -183,9 +183,9 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], 
     aside = held_out(about.get("job"), path, answers, "classes" in kept)
     if aside is not None and len(aside):
         known = aside.tolist()
-        said = [f"The rows below are the {len(aside)} that were kept aside when it was fitted."]
+        said = [f"The rows below are the {len(aside)} that were held out when it was fitted."]
     elif aside is not None:
-        said = ["The rows below were also fitted, since none had been kept aside: they make it look better than it is."]
+        said = ["The rows below were also fitted, since none were held out: they make it look better than it is."]
     if not known:
         refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
@@ -214,16 +214,14 @@ def _whose(job: Any, path: Path) -> list[str]:
     return [f"{said}: rows that are in both would make it look better than it is."]
 
 
-def _foreign(name: str | None, net: Network) -> tuple[str, Tensor] | None:
+def _ood(name: str | None, net: Network) -> tuple[str, Tensor] | None:
     if name is None:
         return None
     if name not in DATA_SETS:
-        refuse("report", "--foreign", f"one of {', '.join(DATA_SETS)}", name)
+        refuse("report", "--ood", f"one of {', '.join(DATA_SETS)}", name)
     x = load(name).test[0]
     if net.row_shape != (x.shape[1],):
-        refuse(
-            "report", "--foreign", f"rows of {net.row_shape} numbers, as the model reads", f"{name} with {x.shape[1]}"
-        )
+        refuse("report", "--ood", f"rows of {net.row_shape} numbers, as the model reads", f"{name} with {x.shape[1]}")
     return name, x
 
 

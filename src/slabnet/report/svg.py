@@ -109,7 +109,7 @@ class Chart:
         self.parts.append(f'<line class="{kind}"{named} x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}"/>')
 
     def diagonal(self) -> None:
-        """A dashed line from corner to corner: what an honest prediction would give."""
+        """A dashed line from corner to corner: what a calibrated prediction would give."""
         ends = (self.px(self.x.low), self.py(self.y.low), self.px(self.x.high), self.py(self.y.high))
         a, b, c, d = (f"{end:.1f}" for end in ends)
         self.parts.append(f'<line class="rule dashed" x1="{a}" y1="{b}" x2="{c}" y2="{d}"/>')

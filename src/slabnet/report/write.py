@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,11 +42,12 @@ def write_report(
     image_shape: tuple[int, int] | None = None,
     scale_x: Scaling | None = None,
     scale_y: Scaling | None = None,
-    foreign: tuple[str, Any] | None = None,
+    ood: tuple[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     command: str | None = None,
     no_rows: bool = False,
     seed: int = 0,
+    foreign: tuple[str, Any] | None = None,
 ) -> Path:
     """Write one self-contained HTML page about `net` to `out`, with the network itself running in it.
 
@@ -53,8 +55,8 @@ def write_report(
     selection: the model that was chosen and post-trained; else the median model is shown.
     history: what `fit` returned; rows: the ways to predict, where they were measured already.
     scale_x, scale_y: how inputs and response were standardised, to show them as they were.
-    image_shape: (height, width) where a row of x is an image. foreign: (name, x) of rows from elsewhere.
-    no_rows: leave out every raw row: no single cases, no test images.
+    image_shape: (height, width) where a row of x is an image. ood: (name, x) of out-of-distribution rows.
+    no_rows: leave out every raw row: no single cases, no test images. foreign: what `ood` was called in 0.1.
 
     >>> import tempfile
     >>> from slabnet.model.networks import mlp
@@ -65,6 +67,9 @@ def write_report(
     True
     """
     check_writable("write_report", out)
+    if foreign is not None:
+        warnings.warn("write_report: foreign is called ood now, and will go", DeprecationWarning, stacklevel=2)
+    outside = foreign if ood is None else ood
     if not isinstance(net, nn.Module):
         refuse("write_report", "net", "a network", type(net).__name__)
     ready = None if test is None else _ready(net, *test)
@@ -85,7 +90,7 @@ def write_report(
         image_shape=image_shape,
         scale_x=scale_x,
         scale_y=scale_y,
-        foreign=None if foreign is None else (foreign[0], torch.as_tensor(foreign[1])),
+        ood=None if outside is None else (outside[0], torch.as_tensor(outside[1])),
         settings=settings if settings is not None else {} if history is None else dict(history.config),
         seed=seed,
         command=command,
@@ -93,13 +98,11 @@ def write_report(
     return write_page(out, model_page(subject, no_rows), "write_report")
 
 
-def report_file(
-    model: Path, out: Path, data: str | None = None, foreign: str | None = None, no_rows: bool = False
-) -> Path:
+def report_file(model: Path, out: Path, data: str | None = None, ood: str | None = None, no_rows: bool = False) -> Path:
     """The page of a model file; what `slabnet report MODEL` does."""
     check_writable("report", out)
     try:
-        page = model_page(subject_from_file(model, data, foreign), no_rows)
+        page = model_page(subject_from_file(model, data, ood), no_rows)
     except SlabnetError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # what it says of its fit

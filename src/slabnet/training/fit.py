@@ -55,7 +55,7 @@ def fit(
 
     train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
     likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
-    validation: (x, y) kept aside for early stopping (see `TrainConfig.patience`).
+    validation: (x, y) held out for early stopping (see `TrainConfig.patience`).
     A `Mixture` trains its members one after the other, each as a run of its own with a seed of its own.
     fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
         probability and goes on drawing gamma; only means and spreads move.

@@ -22,7 +22,7 @@ from slabnet.model.likelihoods import Likelihood, Response, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
-from slabnet.training.validation import keep_aside
+from slabnet.training.validation import hold_out
 
 Pair = tuple[Tensor, Response]
 
@@ -161,7 +161,7 @@ def _rows(
         if not isinstance(data, TensorBatches):
             refuse("fit", "validation_fraction", "0 with an iterable; give validation=(x, y)", "an iterable")
         generator = keyed_generator(seed, "validation")
-        data, held_out = keep_aside(data, config.validation_fraction, config.batch_size, generator)
+        data, held_out = hold_out(data, config.validation_fraction, config.batch_size, generator)
     if config.patience is not None and held_out is None:
         refuse("fit", "patience", "used with validation data or validation_fraction", config.patience)
     return data, held_out

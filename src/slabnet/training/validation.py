@@ -1,4 +1,4 @@
-"""Rows kept aside: which they are, and how well the network does on them."""
+"""Held-out rows: which they are, and how well the network does on them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from slabnet.training.batches import TensorBatches
 CHUNK = 1000
 
 
-def keep_aside(
+def hold_out(
     data: TensorBatches, share: float, batch_size: int, generator: torch.Generator
 ) -> tuple[TensorBatches, tuple[Tensor, Response]]:
     """A random share of the rows for validation, and the others to train on."""
     order = torch.randperm(data.n, generator=generator).to(data.x.device)
-    kept = max(1, round(data.n * share))
-    aside, rest = order[:kept], order[kept:]
+    count = max(1, round(data.n * share))
+    held_out, rest = order[:count], order[count:]
     if len(rest) < batch_size:
         refuse("fit", "batch_size", f"at most the {len(rest)} rows left for training", batch_size)
-    return TensorBatches(data.x[rest], data.y[rest], batch_size), (data.x[aside], data.y[aside])
+    return TensorBatches(data.x[rest], data.y[rest], batch_size), (data.x[held_out], data.y[held_out])
 
 
 @torch.no_grad()
