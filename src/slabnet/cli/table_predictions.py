@@ -169,9 +169,7 @@ def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
         lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
     where = f"where {target} is known"
     if found.get("fitted_file"):
-        where = (
-            "that were held out" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
-        )
+        where = "that were held out" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
     lines += _scores(found, where)
     if found.get("training"):
         lines += [f"Only for comparison: {line}" for line in _scores(found["training"], "that were fitted")]

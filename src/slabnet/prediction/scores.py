@@ -86,9 +86,7 @@ def headline(scores: dict[str, Any], rows: int, names: list[str]) -> list[str]:
     )
     missed = [one_line(name, 40) for name in scores["never_predicted"]]
     if missed:
-        lines.insert(
-            0, f"It never predicts {' or '.join(missed)}, although {_these(missed)} among the held-out rows."
-        )
+        lines.insert(0, f"It never predicts {' or '.join(missed)}, although {_these(missed)} among the held-out rows.")
     return lines
 
 
