@@ -87,7 +87,7 @@ def test_onnx(row: Activation) -> None:
 
     for made in told(row):
         step: dict[str, Any] = {"kind": row.name} | numbers_of(row, made)
-        plan = Plan(((step,),), "gaussian", (1,), 1, 0, noise=(0.0,))
+        plan = Plan(((step,),), "gaussian", "normal", (1,), 1, 0, noise=(0.0,))
         session = onnxruntime.InferenceSession(to_onnx(plan), providers=["CPUExecutionProvider"])
         found, _ = session.run(["mean", "variance"], {"x": X[:, None].numpy()})
         np.testing.assert_allclose(found[:, 0], made(X.double()).float().numpy(), rtol=1e-5, atol=1e-6)
@@ -101,7 +101,7 @@ def test_javascript() -> None:
     one, zero = (base64.b64encode(part.tobytes()).decode() for part in (np.ones(1, "<f4"), np.zeros(1, "<u4")))
     block = {"at": zero, "mu": one, "sigma": one, "alpha": one}
     layer = {"inputs": 1, "outputs": 1, "blocks": [block]}
-    packed = [{"layers": [layer, layer], "activation": name, "likelihood": "gaussian"} for name in ACTIVATIONS]
+    packed = [{"layers": [layer, layer], "activation": name, "head": "normal"} for name in ACTIVATIONS]
     script = page_script().partition("window.slabnet = slabnet;")[0].replace('"use strict";', "")
     runs = []
     for network in packed:
