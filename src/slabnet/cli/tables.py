@@ -32,8 +32,7 @@ from slabnet.estimators.warnings import far_values
 from slabnet.model.mixture import members_in
 from slabnet.prediction.scores import class_scores, headline, number_scores
 from slabnet.store import read_header
-from slabnet.training.checkpoints import Checkpoints, forget
-from slabnet.training.checkpoints import kept_in as checkpoints_in
+from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 
 LEVEL = DOUBT = 0.95
 SHOWN = 10  # inputs a summary names
@@ -83,7 +82,7 @@ class FittedTable:
 
 def table_finished(out: Path, job: TableJob) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
-    if not out.is_file() or checkpoints_in(checkpoints_of(out)):
+    if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
     kept = read_header(out)["about"].get("job") or {}
     for key, value in job.to_dict().items():

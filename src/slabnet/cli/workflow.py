@@ -24,8 +24,7 @@ from slabnet.prediction.ways import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.selection.rules import threshold_model
 from slabnet.store import load as load_model
 from slabnet.store import load_selection, read_header, read_selection, save
-from slabnet.training.checkpoints import Checkpoints, forget
-from slabnet.training.checkpoints import kept_in as checkpoints_in
+from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 from slabnet.training.fit import fit
 
 DRAWS = 10
@@ -46,7 +45,7 @@ class Fitted:
 
 def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
-    if not out.is_file() or checkpoints_in(checkpoints_of(out)):
+    if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
     about = read_header(out)["about"]
     came = {key: about.get(key) for key in ("data", "recipe")}

@@ -25,7 +25,7 @@ from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
-from slabnet.estimators.tempering import Trial
+from slabnet.estimators.tempering import Keeping, Trial
 from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
 from slabnet.model.drawing import Draw
@@ -133,13 +133,13 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         self._start(table)
         config = self._training(len(table))
         rows = (self._scale_x(table), target)
-        self.trial_ = self._try_out(*rows, config)
+        self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume))
         if self.trial_ is not None:
             config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
 
-    def _try_out(self, x: Array, y: Any, config: TrainConfig) -> Trial | None:
+    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping) -> Trial | None:
         """What some rows say before all of them are fitted; None where nothing is asked of them."""
         return None
 

@@ -15,7 +15,7 @@ from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.checks import dense, look_at, look_at_numbers
 from slabnet.estimators.scaling import Array, Scaling
-from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Trial, noise_around, try_out, worth_trying
+from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
 from slabnet.model.mixture import members_in
 from slabnet.prediction.metrics import row_log_densities
@@ -75,14 +75,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     def _response(self) -> tuple[str, int]:
         return "gaussian", len(self.scaling_y_.scale)
 
-    def _try_out(self, x: Array, y: Any, config: TrainConfig) -> Trial | None:
+    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping) -> Trial | None:
         """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
         given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
         if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
             return None
         alone = members_in(self.network_)[0] if members_in(self.network_) else self.network_  # decides for all
-        return try_out(alone, x, y, config, weights, self.draws, self._seed)
+        return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping)
 
     def _tried_on(self, x: Array, y: Array) -> Trial | None:
         if self.trial_ is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from slabnet.config.settings import TrainConfig
 from slabnet.estimators.scaling import Array
 from slabnet.model.networks import Network
 from slabnet.prediction.predict import predict
+from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
+from slabnet.training.progress import Part, Show
 
 KL_WEIGHTS = (1.0, 0.5)
 ASIDE, MOST_ASIDE = 5, 2000  # one row in so many, and at most so many rows
@@ -59,16 +62,39 @@ def worth_trying(n: int, p: int) -> bool:
     return n >= max(FEWEST_ROWS, ROWS_PER_INPUT * p)
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """How a fit of several runs is shown, where it is kept, and whether it goes on from there."""
+
+    show: Show = "off"
+    checkpoint: Checkpoints | None = None
+    resume: bool = False
+
+    def trial(self, number: int) -> Checkpoints | None:
+        """Where a run of the trial is kept: in a folder of its own, in that of the whole fit."""
+        kept = self.checkpoint
+        return None if kept is None else replace(kept, folder=Path(kept.folder) / f"trial-{number}")
+
+
 def try_out(
-    net: Network, x: Array, y: Array, config: TrainConfig, weights: Sequence[float], draws: int, seed: int
+    net: Network,
+    x: Array,
+    y: Array,
+    config: TrainConfig,
+    weights: Sequence[float],
+    draws: int,
+    seed: int,
+    keeping: Keeping,
 ) -> Trial:
     """Fit copies of `net` to four fifths of the rows and judge them by the rest.
 
     The first weight stands unless another is better by more than a standard error of the difference.
+    A run that was kept whole is not made again.
 
     >>> from slabnet.model.networks import mlp
     >>> x = np.linspace(-1, 1, 100)[:, None]
-    >>> try_out(mlp((1, 3, 1), likelihood="gaussian"), x, x, TrainConfig(epochs=2), (1.0, 0.5), draws=5, seed=0).rows
+    >>> net = mlp((1, 3, 1), likelihood="gaussian")
+    >>> try_out(net, x, x, TrainConfig(epochs=2), (1.0, 0.5), draws=5, seed=0, keeping=Keeping()).rows
     20
     """
     order = np.random.default_rng(seed).permutation(len(x))
@@ -77,10 +103,13 @@ def try_out(
     size = min(config.batch_size, len(rest))
     densities: dict[float, Array] = {}
     noise: dict[float, Array] = {}
-    for weight in weights:
+    for number, weight in enumerate(weights, start=1):
         tried = copy.deepcopy(net)
         settings = config.model_copy(update={"kl_weight": weight, "batch_size": size})
-        fit(tried, (x[rest], y[rest]), settings, progress="off")
+        later = settings.epochs_for(len(rest)) * (len(weights) - number + len(x) / len(rest))
+        part = Part(f"trial {number} of {len(weights)}", later)
+        kept, resume = keeping.trial(number), keeping.resume and keeping.checkpoint is not None
+        fit(tried, (x[rest], y[rest]), settings, progress=keeping.show, checkpoint=kept, resume=resume, part=part)
         samples = predict(tried.cpu().double().eval(), x[held_out], draws, seed=seed, keep_draws=True).samples
         assert samples is not None
         noise[weight] = noise_around(samples.numpy(), y[held_out])

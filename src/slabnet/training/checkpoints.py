@@ -213,12 +213,22 @@ def latest_settings(folder: Path) -> dict[str, Any] | None:
 
 def forget(folder: Path) -> None:
     """Take away the checkpoints of a run whose model is written; unfinished ones that were set aside stay."""
-    for member in folder.glob("member-*"):
-        forget(member)
+    for part in _parts(folder):
+        forget(part)
     for path in [*found(folder), folder / BEST, folder / LOCK]:
         path.unlink(missing_ok=True)
     with suppress(OSError):  # there is something else in it
         folder.rmdir()
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The folders of the runs that a fit of several is made of: members of a mixture, trials before a fit."""
+    return [part for pattern in ("member-*", "trial-*") for part in folder.glob(pattern)]
+
+
+def holds_any(folder: Path) -> bool:
+    """Whether there is a checkpoint of a fit, or of a part of it."""
+    return bool(found(folder)) or any(found(part) for part in _parts(folder))
 
 
 def _free_name(path: Path) -> Path:

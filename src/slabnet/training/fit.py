@@ -29,7 +29,7 @@ from slabnet.training.batches import Data
 from slabnet.training.checkpoints import Checkpoints, Keeper, latest_settings
 from slabnet.training.loop import Loop, OnEpoch
 from slabnet.training.members import Fixed, fit_members
-from slabnet.training.progress import Show, Watch
+from slabnet.training.progress import Part, Show, Watch
 from slabnet.training.setup import set_up
 from slabnet.training.state import start
 
@@ -50,6 +50,7 @@ def fit(
     on_epoch: OnEpoch | None = None,
     checkpoint: Checkpoints | str | Path | None = None,
     resume: bool = False,
+    part: Part | None = None,
 ) -> History:
     """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
 
@@ -67,6 +68,7 @@ def fit(
     resume: go on from the folder's latest checkpoint, as if the run had never stopped; from the start if there is
         none. A checkpoint of another configuration or of other data is refused; what is left open now and was then
         keeps the value it had.
+    part: what progress calls this run, and what comes after it, where it is one of several.
 
     >>> from slabnet.model.networks import mlp
     >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
@@ -83,7 +85,7 @@ def fit(
     if resume and checkpoint is None:
         refuse("fit", "resume", "used with a checkpoint folder", resume)
     settings = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
-    task = _Task(train, config, n, likelihood, validation, progress, on_epoch, resume)
+    task = _Task(train, config, n, likelihood, validation, progress, on_epoch, resume, part)
     if isinstance(net, Mixture):
         whole = resolve_likelihood(net, likelihood)
         one = replace(task, likelihood=None)
@@ -103,14 +105,15 @@ class _Task:
     progress: Show
     on_epoch: OnEpoch | None
     resume: bool
+    part: Part | None
 
     def run(self, net: nn.Module, fixed: Fixed, seed: Seed, kept: Checkpoints | None, label: str | None) -> History:
         """One run of Algorithm 1, kept in the folder of `kept`."""
         config = _as_before(self.config, kept) if self.resume and kept is not None else self.config
         setup = set_up(net, self.train, config, self.n, self.likelihood, self.validation, fixed, seed)
         state, group = start(setup), setup.group
-        name = label or ("post-train" if setup.post else "fit")
-        watch = Watch(self.progress if group.leads else "off", setup.epochs, setup.data.n, name)
+        usual = Part(label or ("post-train" if setup.post else "fit"))
+        watch = Watch(self.progress if group.leads else "off", setup.epochs, setup.data.n, self.part or usual)
         with (
             watch,
             _own_dropout(setup.drops, setup.seed),

@@ -111,6 +111,7 @@ class Loop:
             part.rows, part.batches = part.rows + share.total, part.batches + 1
             if len(part.pending) == CHECK_EVERY:
                 part.total += self._gather(number)
+            self.watch.step(number - 1 + part.rows / setup.data.n)
             self._keep(epoch_ended=False)
         optimiser.release()  # who looks at the network between epochs finds gradients as ever
         part.total += self._gather(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
@@ -15,6 +16,16 @@ from slabnet.core.records import Epoch
 
 Show = Literal["auto", "bar", "lines", "off"]
 LINES = 10  # how many lines a whole run prints where there is no terminal
+FIRST = 1.0  # seconds after which a run that has said nothing gives a first estimate
+SILENCE = 10.0  # seconds after which every epoch is said
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a run is a part of, for the person who waits: its name, and how many of its epochs still come after it."""
+
+    name: str
+    later: float = 0.0
 
 
 class Watch(AbstractContextManager["Watch"]):
@@ -23,14 +34,16 @@ class Watch(AbstractContextManager["Watch"]):
     "auto" is the bar in a terminal and nothing elsewhere.
     """
 
-    def __init__(self, show: Show, epochs: int, n: int, label: str = "fit") -> None:
-        self.epochs, self.n, self.label = epochs, n, label
+    def __init__(self, show: Show, epochs: int, n: int, part: Part) -> None:
+        self.epochs, self.n, self.label, self.later = epochs, n, part.name, part.later
         terminal = sys.stderr.isatty()
         self.bar = show == "bar" or (show in ("auto", "lines") and terminal)
         self.lines = show == "lines" and not terminal
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._began, self._seen = time.monotonic(), 0
+        self._began = time.monotonic()
+        self._first: float | None = None  # how much of the run was done before this process took it up, in epochs
+        self._said: float | None = None  # when the last line was printed
 
     def __enter__(self) -> Self:
         if self.bar:
@@ -52,17 +65,35 @@ class Watch(AbstractContextManager["Watch"]):
         if self._progress is not None:
             self._progress.stop()
 
+    def step(self, epochs_done: float) -> None:
+        """Give a first estimate of the time, where no epoch has ended yet that would."""
+        if self._first is None:
+            self._first, self._began = epochs_done, time.monotonic()
+        waited = time.monotonic() - self._began
+        if self._said is None and waited >= FIRST:
+            self._say(int(epochs_done), "", epochs_done)
+
     def epoch(self, done: Epoch) -> None:
         """Show that an epoch is done."""
         said = f"log-lik {done.log_likelihood / self.n:.4f}  KL {done.kl / self.n:.4f} a row"
         said += f"  density {done.density_median:.2%}"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done.epoch, said=said)
-        self._seen += 1  # here: epochs before a checkpoint were not
         every, left = max(1, self.epochs // LINES), self.epochs - done.epoch
-        if self.lines and (done.epoch % every == 0 or left == 0):
-            ahead = f"  {about((time.monotonic() - self._began) / self._seen * left)} left" if left else ""
-            print(f"{self.label}: epoch {done.epoch}/{self.epochs}  {said}{ahead}", file=sys.stderr, flush=True)
+        silent = time.monotonic() - (self._said or self._began) >= SILENCE
+        if done.epoch % every == 0 or left == 0 or silent:
+            self._say(done.epoch, said, done.epoch)
+
+    def _say(self, epoch: int, said: str, done: float) -> None:
+        """A line, with the time that is left by the pace so far."""
+        self._said = time.monotonic()
+        here = done - (self._first or 0.0)  # epochs before a checkpoint were not made here
+        left = self.epochs - done + self.later
+        parts = [f"{self.label}: epoch {epoch}/{self.epochs}", *([said] if said else [])]
+        if here > 0 and left > 0:
+            parts.append(f"{about((self._said - self._began) / here * left)} left{' in all' if self.later else ''}")
+        if self.lines:
+            print("  ".join(parts), file=sys.stderr, flush=True)
 
 
 def about(seconds: float) -> str:
