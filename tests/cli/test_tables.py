@@ -213,7 +213,7 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path: Path) -> None:
     run = subprocess.Popen([sys.executable, "-m", "slabnet", *words, "m.slab"], cwd=tmp_path, stderr=subprocess.PIPE)
     folder = tmp_path / "m.slab.checkpoints"
     deadline = time.monotonic() + 60
-    while not list(folder.glob("checkpoint-*.slab")) and time.monotonic() < deadline:
+    while not list(folder.rglob("checkpoint-*.slab")) and time.monotonic() < deadline:
         time.sleep(0.01)
     run.send_signal(signal.SIGTERM)
     _, errors = run.communicate(timeout=60)

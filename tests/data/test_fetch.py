@@ -40,6 +40,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = PACKED
         if way == "corrupted":
             body = gzip.compress(PLAIN[:-1] + bytes([PLAIN[-1] ^ 1]))
+        elif way == "long":
+            body = PACKED + bytes(4096)
         elif way == "short":
             body = PACKED[: len(PACKED) // 2]
         elif way == "other-wrapper":
@@ -110,6 +112,21 @@ def test_a_bad_mirror_is_passed_over(server: _Server, cache: Path, way: str) -> 
     assert [path.split("/")[1] for path in server.asked] == [way, "good"]
     assert (cache / f"{FILE}.gz").read_bytes() == PACKED
     assert not list(cache.glob("tmp*"))
+
+
+def test_a_download_that_does_not_end_is_ended(server: _Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MOST_BYTES", len(PACKED) + 1000)
+    with pytest.raises(NoData, match="TooLarge"):
+        find(source(server, "long"), FILE)
+    assert not cache.exists() or list(cache.iterdir()) == []
+    assert (find(source(server, "long", "good"), FILE) == IMAGES).all()
+
+
+def test_encrypted_mirrors_come_first() -> None:
+    for known in SOURCES.values():
+        encrypted = [mirror.startswith("https://") for mirror in known.mirrors]
+        assert encrypted == sorted(encrypted, reverse=True)
+        assert encrypted[0]
 
 
 def test_a_mirror_that_stalls_is_left(server: _Server) -> None:

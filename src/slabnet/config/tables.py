@@ -8,7 +8,7 @@ The rule, for n rows and p inputs:
 | psi | 1 / p (at most 0.5) for the inputs: a unit is expected to read one; 0.5 between units |
 | sigma_beta | 1 |
 | batch_size | n / 7, at least 64 (or all rows, if there are fewer) and at most 256 |
-| epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000; never more than 50 000 steps take |
+| epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000; never more than 20 000 steps take |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
 | kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 p: 1 or 0.5, by a trial (`tempering.py`) |
@@ -26,7 +26,7 @@ from typing import Any
 
 STEPS = 2500
 FEWEST_EPOCHS, MOST_EPOCHS = 100, 1000
-MOST_STEPS = 50_000  # a minute or two on one core: from 128 000 rows on every further row means fewer passes
+MOST_STEPS = 20_000  # a minute on one core: from 51 000 rows on more rows mean fewer passes
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def defaults_for(n: int, p: int) -> Defaults:
     """The rule above for n rows and p inputs.
 
     >>> [defaults_for(n, 5).epochs for n in (100, 10_000, 100_000, 1_000_000)]
-    [1000, 100, 100, 13]
+    [1000, 100, 52, 6]
     """
     batch = min(n, max(64, min(256, n // 7)))
     steps = math.ceil(n / batch)

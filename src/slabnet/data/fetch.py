@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pooch
-import requests
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,6 +28,7 @@ ENVIRONMENT = "SLABNET_DATA"
 MIRROR = "SLABNET_MIRROR"  # the address of a mirror to try first
 OFFLINE = "SLABNET_OFFLINE"  # set to anything: nothing is downloaded
 TIMEOUT = 30.0  # seconds without a byte before the next mirror is tried
+MOST_BYTES = 2**26  # of one file, compressed: the largest known one has 26 MB
 logger = logging.getLogger("slabnet")
 
 
@@ -114,14 +114,19 @@ def _download(source: Source, file: str, looked: list[str], timeout: float) -> N
     for mirror in mirrors:
         try:
             with _progress(f"{source.name}: {file}") as bar:
-                downloader = pooch.HTTPDownloader(progressbar=bar, timeout=timeout)
+                http = pooch.HTTPDownloader(progressbar=bar or False, timeout=timeout)
+
+                def download(url: str, output_file: str, pooch: Any, http: Any = http) -> None:
+                    with open(output_file, "wb") as file:
+                        http(url, _Limited(file), pooch)
+
                 pooch.get_logger().setLevel("ERROR")
-                pooch.retrieve(f"{mirror}{file}.gz", None, path.name, folder, downloader=downloader)
+                pooch.retrieve(f"{mirror}{file}.gz", None, path.name, folder, downloader=download)
             return _checked(source, file, path)
         except FileError as error:
             looked.append(one_line(str(error), 200))
             _refused(path, error, ours=True)
-        except (requests.RequestException, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # what requests raises is an OSError
             looked.append(f"{mirror}: {type(error).__name__}")
     said = "; ".join(looked)
     raise NoData(
@@ -130,12 +135,32 @@ def _download(source: Source, file: str, looked: list[str], timeout: float) -> N
     )
 
 
+class TooLarge(ValueError):
+    """A download of more bytes than any file of a data set has."""
+
+
+class _Limited:
+    """The file that a download goes to: it counts what is written, and ends what is too long."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._written = file, 0
+
+    def write(self, chunk: bytes) -> None:
+        self._written += len(chunk)
+        if self._written > MOST_BYTES:
+            raise TooLarge(f"more than {MOST_BYTES} bytes")
+        self._file.write(chunk)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
 @contextmanager
-def _progress(label: str) -> Iterator[Any]:
-    """A bar for pooch, on stderr where that is a terminal."""
+def _progress(label: str) -> Iterator[_Bar | None]:
+    """A bar on stderr, where that is a terminal."""
     if not sys.stderr.isatty():
         logger.info("downloading %s", label)
-        yield False
+        yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -143,7 +168,7 @@ def _progress(label: str) -> Iterator[Any]:
 
 
 class _Bar:
-    """What pooch expects of a progress bar, drawn by rich."""
+    """A progress bar as pooch uses one, drawn by rich."""
 
     def __init__(self, progress: Progress, label: str) -> None:
         self._progress, self._task = progress, progress.add_task(label, total=None)

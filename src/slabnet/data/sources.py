@@ -11,7 +11,7 @@ PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 
 @dataclass(frozen=True)
 class Source:
-    """One data set: public mirrors to try in turn, checksums by file, and folders other packages put it in.
+    """One data set: mirrors to try in turn (https first), checksums by file, and folders other packages put it in.
 
     rows: of the training images, so that somebody's own files under the name are not taken for a damaged copy.
     """
@@ -45,8 +45,8 @@ SOURCES: dict[str, Source] = {
         Source(
             name="fashion-mnist",
             mirrors=(
-                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
                 "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             ),
             sha256={
                 "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
