@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from slabnet.estimators.defaults import MOST_STEPS, defaults_for
 
 import slabnet as sn
 from slabnet.cli.tables import TableJob, fit_table
 from slabnet.config.settings import NetworkConfig, Recipe, TrainConfig
+from slabnet.config.tables import MOST_STEPS, defaults_for
 from slabnet.core.files import checkpoints_of
 from slabnet.training import progress
 from slabnet.training.checkpoints import Keeper, found, holds_any
