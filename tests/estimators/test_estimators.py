@@ -306,15 +306,30 @@ def test_more_inputs_than_rows() -> None:
         (sn.SlabClassifier(), [[1.0], [2.0]], [1, 1], "y must be labels of at least 2 classes, got one class"),
         (sn.SlabClassifier(), [["a"], ["b"]], [1, 2], "X must be numbers .* got 'a' in column 0, row 0"),
         (sn.SlabClassifier(), np.array([["1", "2"], ["3", "x"]]), [1, 2], "got 'x' in column 1, row 1"),
-        (sn.SlabClassifier(), pd.DataFrame({"a": [1, 2], "b": ["1", "x"]}), [1, 2], "got 'x' in column b, row 1"),
-        (sn.SlabClassifier(), pl.DataFrame({"a": [1, 2], "b": ["1", "x"]}), [1, 2], "got 'x' in column b, row 1"),
-        (sn.SlabClassifier(), pd.DataFrame({"c": pd.Categorical(["u", "v"])}), [1, 2], "got 'u' in column c, row 0"),
+        (
+            sn.SlabClassifier(),
+            pd.DataFrame({"b": ["1", "3", "x"]}),
+            [1, 2, 2],
+            "column b must be numbers, got 'x' in row 2",
+        ),
+        (
+            sn.SlabClassifier(),
+            pl.DataFrame({"b": ["1", "3", "x"]}),
+            [1, 2, 2],
+            "column b must be numbers, got 'x' in row 2",
+        ),
+        (
+            sn.SlabRegressor(),
+            pd.DataFrame({"a": [1.0, np.inf], "c": ["u", "v"]}),
+            [1, 2],
+            "column a must be finite numbers",
+        ),
+        (sn.SlabRegressor(), [[1.0], [np.inf]], [1, 2], "contains infinity"),
         (sn.SlabRegressor(), pd.DataFrame({"d": pd.to_datetime(["2020", "2021"])}), [1, 2], "got dates in column d"),
         (sn.SlabRegressor(), pl.DataFrame({"d": [date(2020, 1, 1)] * 2}), [1, 2], "got dates in column d"),
         (sn.SlabRegressor(), [[1.0], [2.0]], ["1", "b"], "y must be numbers .* got 'b' in row 1"),
         (sn.SlabRegressor(standardize="no"), [[1.0], [2.0]], [1, 2], "standardize must be True or False, got no"),
         (sn.SlabRegressor(verbose="x"), [[1.0], [2.0]], [1, 2], "verbose must be 0 .* got x"),
-        (sn.SlabRegressor(), [[1.0], [np.nan]], [1, 2], "contains NaN"),
         (sn.SlabRegressor(method="none"), [[1.0], [2.0]], [1, 2], "method must be one of lbbnn"),
         (sn.SlabRegressor(draws=0), [[1.0], [2.0]], [1, 2], "draws must be a whole number of at least 1, got 0"),
         (sn.SlabRegressor(epochs=0), [[1.0], [2.0]], [1, 2], "epochs must be greater than or equal to 1, got 0"),
@@ -345,8 +360,10 @@ def test_text_is_refused_at_prediction_too_and_a_lazy_table_is_collected() -> No
     model = sn.SlabClassifier(hidden=(), epochs=2, verbose=False, random_state=0).fit(lazy, y)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     np.testing.assert_array_equal(model.predict_proba(lazy), model.predict_proba(lazy.collect()))
-    with pytest.raises(sn.ArgumentError, match="got 'no' in column b, row 2"):
+    with pytest.raises(sn.ArgumentError, match="column b must be numbers, got 'no' in row 2"):
         model.predict(pd.DataFrame({"a": [1, 2, 3], "b": ["1", "2", "no"]}))
+    with pytest.raises(sn.ArgumentError, match=r"column b must be numbers without a gap, .* got none in row 0"):
+        model.predict(pd.DataFrame({"a": [1.0], "b": [np.nan]}))
 
 
 def test_constant_columns_are_said() -> None:

@@ -40,7 +40,7 @@ def predict_table(
             "one that was fitted to a table",
             f"{model}, fitted to {about.get('data', 'something else')}",
         )
-    prepared, estimator = Table.from_dict(about["table"]), load_estimator(model)
+    prepared, estimator = Table.from_dict(about["table"]), load_estimator(model).on_inputs()
     if len(prepared.inputs) != estimator.n_features_in_:
         raise FileError(f"predict: {model} must have as many inputs as its columns make, got other numbers")
     estimator.draws = estimator.draws if draws is None else draws

@@ -82,6 +82,12 @@ def as_numbers(
 ) -> Array:
     """A column as numbers, NaN where missing; text in it is refused, with its row (`numbers`: what each is called)."""
     called = range(1, len(values) + 1) if numbers is None else numbers
+    if isinstance(values, np.ndarray):
+        large = np.flatnonzero(np.abs(values) > LARGEST)
+        if len(large):
+            allowed = f"finite numbers up to {LARGEST:g} in size"
+            refuse(where, f"column {one_line(name)}", allowed, f"{values[large[0]]:g} in row {called[large[0]]}")
+        return values.astype(np.float64)
     read = number_of if reading is None or reading.plain else reading.number
     out = np.empty(len(values))
     for row, value in enumerate(values):
@@ -131,6 +137,11 @@ def _check_texts(name: str, present: list[Any], where: str) -> None:
 def learn_column(
     name: str, values: Sequence[Any], as_levels: bool, where: str, rows: Sequence[int] | None = None
 ) -> Column | None:
+    if isinstance(values, np.ndarray) and not as_levels:
+        column = as_numbers(values, name, where, rows)
+        gaps = np.isnan(column)
+        fill = 0.0 if gaps.all() else float(np.nanmedian(column))
+        return None if gaps.all() else Column(name, "number", fill, missing=bool(gaps.any()))
     present = [value for value in values if not is_missing(value)]
     if not present:
         return None  # nothing to learn from

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from slabnet.compact.network import Compact, compact
 from slabnet.config.methods import METHODS
@@ -21,7 +21,6 @@ from slabnet.config.resolve import table_hidden, table_prior, table_training
 from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
-from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
@@ -204,7 +203,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
             members=check_whole(type(self).__name__, "members", self.members, at_least=1),
             seed=self._seed,
         )
-        warn_of_table(table, getattr(self, "feature_names_in_", None))
+        warn_of_table(table, self._input_names())
         self.scaling_x_ = Scaling.of(table) if self.standardize else Scaling.none(p)
         self._take(net, None)
 
@@ -219,8 +218,8 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         self._keep_noise(self.network_)
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
         rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
-        self.feature_effects_ = self._effects(rows)
-        self._summarise(table, self.feature_importances_, more=seen > len(table))
+        self.feature_effects_ = self._by_column(self._effects(rows))
+        self._summarise(table, self._input_shares(), more=seen > len(table))
         return self
 
     def _keep_noise(self, net: Network, lower: bool = True) -> None:
@@ -281,9 +280,9 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
             net = net.cpu().double().eval()
         small._take(net, describe(net, chosen.masks, chosen.rule, chosen.threshold))
         reached = small._get_support_mask()
-        effects = self.feature_effects_ if data is None else small._effects(table[:EFFECT_ROWS])
+        effects = self.feature_effects_ if data is None else self._by_column(small._effects(table[:EFFECT_ROWS]))
         small.feature_effects_ = np.where(reached, effects, 0.0)
-        small.support_ = None if self.support_ is None else self.support_.only(reached)
+        small.support_ = None if self.support_ is None else self.support_.only(small._inputs_reached())
         return small
 
     def _take(self, net: Network, selection: Selection | None) -> None:
@@ -300,15 +299,14 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         """The averaged prediction for rows of the user's table, in the network's own scale."""
         table = self._check_x(X)
         found = predict(self._predictor(), self._scale_x(table), self.draws, seed=self._seed, **options)
-        return replace(found, extrapolates=None if (out := self._outside(table)) is None else torch.as_tensor(out))
+        return replace(found, extrapolates=None if (out := self._outside(table, X)) is None else torch.as_tensor(out))
 
     def _predictor(self) -> Network:
         return self.network_ if self.compact_ is None else self.compact_
 
     def _check_x(self, X: Any) -> Array:
         check_is_fitted(self)
-        table = look_at(type(self).__name__, X)
-        return dense(validate_data(self, table, accept_sparse=True, dtype=np.float64, reset=False))
+        return self._inputs(X, reset=False)
 
     def _scale_x(self, table: Array) -> Array:
         return self.scaling_x_.apply(table)
@@ -325,6 +323,8 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
         tags.target_tags.required = True
         return tags

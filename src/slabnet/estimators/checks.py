@@ -18,11 +18,12 @@ TEXTS, DATES = "OUST", "mM"  # kinds of numpy's types
 
 
 def look_at(where: str, table: Any) -> Any:
-    """The table, collected if it is a lazy one. Refused: two columns of one name, text, dates.
+    """The table, collected if it is a lazy one. Refused: two columns of one name, dates, and text
+    outside of data frames.
 
     >>> look_at("fit", np.array([["1.5", "2"], ["3", "many"]]))
     Traceback (most recent call last):
-    slabnet.core.errors.ArgumentError: fit: X must be numbers (encode text first), got 'many' in column 1, row 1
+    slabnet.core.errors.ArgumentError: fit: X must be numbers (text comes in data frames), got 'many' in column 1, row 1
     """
     if hasattr(table, "collect_schema") and hasattr(table, "collect"):  # polars
         table = table.collect()
@@ -30,8 +31,8 @@ def look_at(where: str, table: Any) -> Any:
     for name, values in _not_numbers(table):
         if values.dtype.kind in DATES:
             refuse(where, "X", "numbers (a date as days since some day, say)", f"dates in column {one_line(name)}")
-        for row, text in _texts(values):
-            refuse(where, "X", "numbers (encode text first)", f"{text} in column {one_line(name)}, row {row}")
+        for row, text in _texts(values) if isinstance(table, (list, np.ndarray)) else ():
+            refuse(where, "X", "numbers (text comes in data frames)", f"{text} in column {one_line(name)}, row {row}")
     return table
 
 

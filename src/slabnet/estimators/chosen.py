@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from slabnet.core.records import Selection
+from slabnet.estimators.frames import ReadsFrames
 from slabnet.estimators.scaling import Array
 from slabnet.model.drawing import Draw
 from slabnet.model.mixture import Mixture
@@ -18,12 +19,11 @@ from slabnet.selection.rules import slab_layers, threshold_model
 REACH_DRAWS = 100
 
 
-class KnowsModel:
+class KnowsModel(ReadsFrames):
     """The part of an estimator that looks at its network."""
 
     network_: Network
     selection_: Selection | None
-    n_features_in_: int
     method: str
     _seed: int
 
@@ -68,13 +68,21 @@ class KnowsModel:
 
     @property
     def feature_importances_(self) -> Array:
-        """For each input the share of drawn models in which it reaches an output; `feature_effects_` says how far.
+        """For each column the share of drawn models in which it reaches an output; `feature_effects_` says how far.
+
+        Of a column with several inputs (levels of a category, gaps) the largest share of these.
 
         `feature_importances_prior_` is what an input would have before any data.
         """
         check_is_fitted(self)
         if not self.network_.method.selects:
             return np.ones(self.n_features_in_)
+        return self._by_column(self._input_shares())
+
+    def _input_shares(self) -> Array:
+        """The same for each input of the network."""
+        if not self.network_.method.selects:
+            return np.ones(len(self._input_names()))
         return np.asarray(input_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy())
 
     @property
@@ -86,7 +94,7 @@ class KnowsModel:
         shares = self.network_.weights.double().numpy()
         by_member = member_reach(self.network_, REACH_DRAWS, draw=self._draw(), seed=self._seed).numpy()
         mean = shares @ by_member
-        return np.asarray(np.sqrt(shares @ (by_member - mean) ** 2))
+        return self._by_column(np.asarray(np.sqrt(shares @ (by_member - mean) ** 2)))
 
     @property
     def feature_importances_prior_(self) -> float:
@@ -98,6 +106,10 @@ class KnowsModel:
         check_is_fitted(self)
         if not self.network_.method.selects:
             return np.ones(self.n_features_in_, dtype=bool)
+        return self._by_column(self._inputs_reached())
+
+    def _inputs_reached(self) -> Any:
+        """Which inputs of the network reach an output in the model that `chosen_` is."""
         inputs = self.chosen_.inputs
         assert inputs is not None  # our own networks are chains
         return inputs.numpy()

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from slabnet.core.errors import check_number, one_line, refuse
 from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
-from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.scaling import Array
 
 
@@ -37,9 +36,10 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one label a row (requires y to be passed, but the target y is None)",
                 None,
             )
-        X = look_at(type(self).__name__, X)
-        options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
-        table, labels = validate_data(self, X, y, **options)
+        table = self._inputs(X, reset)
+        labels = column_or_1d(y, warn=True)
+        check_array(labels, ensure_2d=False, dtype=None, input_name="y", estimator=self)
+        check_consistent_length(table, labels)
         gone = [row for row, label in enumerate(labels) if label is None] if labels.dtype == object else []
         if gone:
             refuse(type(self).__name__, "y", "a label in every row", f"None in row {gone[0]}")
@@ -62,7 +62,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         if len(unknown):
             known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
             refuse(type(self).__name__, "y", f"one of the classes {known}", one_line(repr(str(labels[unknown[0]]))))
-        return dense(table), places.astype(np.int64)
+        return table, places.astype(np.int64)
 
     def _response(self) -> tuple[str, int]:
         return ("bernoulli", 1) if len(self.classes_) == 2 else ("categorical", len(self.classes_))

@@ -10,6 +10,7 @@ import numpy as np
 
 from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
 from slabnet.core.records import Epoch, History
+from slabnet.data.tabular import Table
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.classifier import SlabClassifier
 from slabnet.estimators.regressor import SlabRegressor
@@ -64,7 +65,10 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         kept |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat}
     last = model.history_.to_dict()["epochs"][-1]
     last.pop("seconds")  # the same fit gives the same bytes
-    inputs = [str(name) for name in (names if names is not None else range(model.n_features_in_))]
+    inputs = model._input_names()
+    if model.table_ is not None:
+        kept["columns"] = model._column_names()
+        about = {"table": model.table_.to_dict()} | about
     save(
         model.network_,
         path,
@@ -103,13 +107,19 @@ def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEs
     model = KINDS[kept["kind"]](hidden if given else None, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
     model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
-    model.n_features_in_ = int(np.prod(net.row_shape or 0))
-    if len(model.scaling_x_.scale) != model.n_features_in_ or len(about["input_names"]) != model.n_features_in_:
-        raise ValueError(f"{len(model.scaling_x_.scale)} scales for {model.n_features_in_} inputs")
+    inputs = int(np.prod(net.row_shape or 0))
+    if len(model.scaling_x_.scale) != inputs or len(about["input_names"]) != inputs:
+        raise ValueError(f"{len(model.scaling_x_.scale)} scales for {inputs} inputs")
+    names = kept.get("columns")  # only where a table was learned of them; else an input is a column
+    model.table_ = None if names is None else Table.from_dict(about["table"])
+    if model.table_ is not None and len(model.table_.inputs) != inputs:
+        raise ValueError(f"columns of {len(model.table_.inputs)} inputs for a network of {inputs}")
+    columns = np.asarray(about["input_names"] if names is None else names, dtype=object)
+    model.n_features_in_ = len(columns)
     if kept["named"]:
-        model.feature_names_in_ = np.asarray(about["input_names"], dtype=object)
+        model.feature_names_in_ = columns
     support = kept.get("support")  # files of 0.1 have none
-    model.support_ = None if support is None else TrainingSupport.from_dict(support, model.n_features_in_)
+    model.support_ = None if support is None else TrainingSupport.from_dict(support, inputs)
     model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
     if model.feature_effects_.shape != (model.n_features_in_,):
         raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")

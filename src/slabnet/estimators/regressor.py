@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_number, refuse
 from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
-from slabnet.estimators.checks import dense, look_at, look_at_numbers
+from slabnet.estimators.checks import look_at_numbers
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
@@ -58,10 +58,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
                 "given: one number a row (requires y to be passed, but the target y is None)",
                 None,
             )
-        X = look_at(type(self).__name__, X)
+        table = self._inputs(X, reset)
         look_at_numbers(type(self).__name__, y)
-        options = {"accept_sparse": True, "dtype": np.float64, "reset": reset}
-        table, target = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
+        target = check_array(y, ensure_2d=False, dtype="numeric", input_name="y", estimator=self)
+        check_consistent_length(table, target)
         target = np.asarray(target, dtype=np.float64)
         columns = target.reshape(len(target), -1)
         if reset:
@@ -70,7 +70,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
             warn_of_target(columns)
         elif columns.shape[1] != len(self.scaling_y_.scale):
             refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
-        return dense(table), self.scaling_y_.apply(columns)
+        return table, self.scaling_y_.apply(columns)
 
     def _response(self) -> tuple[str, int]:
         return "gaussian", len(self.scaling_y_.scale)

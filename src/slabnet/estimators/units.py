@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sklearn.utils.validation import check_is_fitted
 
+from slabnet.estimators.frames import ReadsFrames
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.networks import Network
 from slabnet.model.wrapped import Wrapped, Wraps
 
 
-class KnowsUnits(Wraps):
+class KnowsUnits(ReadsFrames, Wraps):
     """The part of an estimator that gives its network with the units around it."""
 
     network_: Network
@@ -19,9 +18,8 @@ class KnowsUnits(Wraps):
 
     def wrapped(self) -> Wrapped:
         check_is_fitted(self)
-        names: Any = getattr(self, "feature_names_in_", range(len(self.scaling_x_.scale)))
         x, y = self.scaling_x_, self._scale_of_response()
-        return Wrapped(self.network_, tuple(map(str, names)), x.centre, x.scale, y.centre, y.scale)
+        return Wrapped(self.network_, tuple(self._input_names()), x.centre, x.scale, y.centre, y.scale)
 
     def _scale_of_response(self) -> Scaling:
         """The unit of each output, and what is its zero."""

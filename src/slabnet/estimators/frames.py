@@ -1,0 +1,162 @@
+"""Data frames as they are: how an estimator reads text, categories and gaps, and speaks of columns afterwards."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import validate_data
+
+from slabnet.core.errors import one_line, refuse
+from slabnet.data.columns import as_numbers
+from slabnet.data.tabular import Table
+from slabnet.estimators.checks import dense, look_at
+from slabnet.estimators.scaling import Array
+
+PLAIN_KINDS = "iuf"  # of numpy's types: columns of them are numbers without more ado
+
+
+class ReadsFrames:
+    """The part of an estimator that turns a table of the user's into inputs of the network.
+
+    table_: what was learned of the columns (`slabnet.data.Table`), where they were not all numbers without a gap; else
+        None, and a column is an input.
+    """
+
+    table_: Table | None
+    n_features_in_: int
+    feature_names_in_: Any
+
+    @property
+    def column_groups_(self) -> dict[str, tuple[int, ...]]:
+        """The positions of the network's inputs that belong to each column, in the order of the columns."""
+        if self.table_ is None:
+            return {name: (i,) for i, name in enumerate(self._column_names())}
+        return {name: self.table_.column_groups.get(name, ()) for name in self._column_names()}
+
+    def _column_names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return [str(name) for name in names]
+
+    def _input_names(self) -> list[str]:
+        """A name for each input of the network."""
+        return self._column_names() if self.table_ is None else self.table_.inputs
+
+    def _inputs(self, X: Any, reset: bool) -> Array:
+        """The rows of `X` as inputs; what is learned of the columns is kept where `reset`."""
+        where = type(self).__name__
+        X = look_at(where, X)
+        columns = frame_columns(X)
+        if columns is None:
+            gaps = reset or getattr(self, "table_", None) is not None
+            options = {"accept_sparse": True, "dtype": np.float64, "ensure_all_finite": "allow-nan" if gaps else True}
+            numbers = dense(validate_data(self, _readable(X), reset=reset, **options))
+            if reset and not np.isnan(numbers).any():
+                self.table_ = None
+            if (self.table_ if not reset else np.isnan(numbers).any() or None) is None:
+                return numbers
+            columns = dict(zip(self._column_names(), numbers.T, strict=True))
+        else:
+            self._check_columns(X, list(columns), reset)
+        called = range(len(next(iter(columns.values()), ())))
+        if reset:
+            self.table_ = Table.learn(columns, where=where, numbers=called)
+        if self.table_ is None:  # numbers without gaps were fitted
+            return _numbers_only(columns, where)
+        return self.table_.apply(columns, where, numbers=called)[0]
+
+    def _unseen(self, X: Any) -> dict[str, list[int]]:
+        """For each column the rows of `X` that hold a level training never saw."""
+        columns = frame_columns(look_at(type(self).__name__, X)) if self.table_ is not None else None
+        return {} if columns is None or self.table_ is None else self.table_.apply(columns)[1].unseen
+
+    def _check_columns(self, X: Any, names: list[str], reset: bool) -> None:
+        """The columns are those that were fitted, in their order; scikit-learn says so but for Arrow."""
+        if not _is_arrow(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:
+            self.n_features_in_, self.feature_names_in_ = len(names), np.asarray(names, dtype=object)
+        elif names != self._column_names():
+            refuse(type(self).__name__, "X", f"a table with the columns {_some(self._column_names())}", _some(names))
+
+    def on_inputs(self) -> Self:
+        """A copy that takes rows of the network's inputs, as `table_.apply` makes them."""
+        bare = copy.copy(self)
+        if self.table_ is not None:
+            bare.table_, bare.n_features_in_ = None, len(self.table_.inputs)
+            bare.__dict__.pop("feature_names_in_", None)
+        return bare
+
+    def _by_column(self, of_inputs: Array) -> Array:
+        """For each column the largest value of its inputs; 0 where it has none."""
+        if self.table_ is None:
+            return of_inputs
+        places = self.column_groups_.values()
+        return np.array([of_inputs[list(group)].max() if group else 0 for group in places], dtype=of_inputs.dtype)
+
+
+def frame_columns(table: Any) -> dict[str, Any] | None:
+    """The columns of a data frame that holds more than numbers; None for any other table.
+
+    >>> frame_columns(np.zeros((2, 2))) is None
+    True
+    """
+    if _is_arrow(table):
+        return {str(name): table.column(name).to_pylist() for name in table.column_names}
+    if sparse.issparse(table) or not (hasattr(table, "columns") and hasattr(table, "dtypes")):
+        return None
+    columns = {str(name): _values(table[name]) for name in table.columns}
+    plain = all(
+        isinstance(values, np.ndarray) and values.dtype.kind in PLAIN_KINDS and not np.isnan(values).any()
+        for values in columns.values()
+    )
+    return None if plain else columns
+
+
+def _numbers_only(columns: dict[str, Any], where: str) -> Array:
+    """The columns as numbers; text and gaps are refused by name."""
+    called = range(len(next(iter(columns.values()), ())))
+    parts = {name: as_numbers(values, name, where, called) for name, values in columns.items()}
+    for name, values in parts.items():
+        gaps = np.flatnonzero(np.isnan(values))
+        if len(gaps):
+            allowed = "numbers without a gap, as those that were fitted"
+            refuse(where, f"column {one_line(name)}", allowed, f"none in row {gaps[0]}")
+    return np.column_stack(list(parts.values()))
+
+
+def _is_arrow(table: Any) -> bool:
+    return hasattr(table, "column_names") and hasattr(table, "to_pydict")
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    shown = ", ".join(one_line(name, 40) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _values(column: Any) -> Any:
+    """Numbers as an array; anything else as a list in which None stands for a gap."""
+    values = np.asarray(column)
+    if values.dtype.kind in PLAIN_KINDS:
+        return values
+    gaps = column.isna() if hasattr(column, "isna") else column.is_null()
+    return [None if gap else value for value, gap in zip(column.to_list(), gaps.to_list(), strict=True)]
+
+
+def _readable(table: Any) -> Any:
+    """A bare array of objects; cells that are neither number nor text are taken for gaps, which is said."""
+    if not (isinstance(table, np.ndarray) and table.dtype == object and table.ndim == 2):
+        return table
+    strange = [(row, column) for (row, column), value in np.ndenumerate(table) if isinstance(value, (dict, list, set))]
+    if not strange:
+        return table
+    row, column = strange[0]
+    said = f"cells that are neither numbers nor text are taken as missing: {one_line(repr(table[row, column]))}"
+    warnings.warn(f"{said} in column {column}, row {row}", UserWarning, stacklevel=5)
+    known = table.copy()
+    for place in strange:
+        known[place] = np.nan
+    return known
