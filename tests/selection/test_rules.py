@@ -342,7 +342,7 @@ def test_the_divergences_of_single_weights_add_up(slab: Any) -> None:
 def test_counts_of_an_estimator_are_of_active_weights() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 5))
-    model = sn.SlabRegressor(hidden=(10, 10), epochs=40, random_state=0).fit(x, 2 * x[:, 0] - x[:, 1])
+    model = sn.SlabRegressor(hidden=(10, 10), epochs=100, random_state=0).fit(x, 2 * x[:, 0] - x[:, 1])
     chosen = model.chosen_
     assert chosen.active is not None
     on_paths = sum(int(mask.sum()) for mask in chosen.active.values())

@@ -83,7 +83,7 @@ def test_terms_are_weighted_by_batch_size(blobs: Data) -> None:
     x, y = blobs
     found = []
     for size in (150, 40):  # 40, 40, 40, 30
-        net = sn.mlp((4, 3))
+        net = sn.mlp((4, 3), start=sn.Start(mu="he"))
         with torch.no_grad():
             for block in next(iter(drawable_layers(net).values())).blocks():
                 block.rho.fill_(-30.0)
@@ -129,10 +129,9 @@ def test_ramp_and_tempering(blobs: Data) -> None:
 
 
 def test_clipping_bounds_the_gradient(blobs: Data) -> None:
-    free, bound = sn.mlp((4, 3)), sn.mlp((4, 3))
+    free, bound, start = (sn.mlp((4, 3), start=sn.Start(mu="he")) for _ in range(3))
     sn.fit(free, blobs, QUICK)
     sn.fit(bound, blobs, sn.TrainConfig(epochs=3, batch_size=50, clip=1e-9))
-    start = sn.mlp((4, 3))
 
     def moved(net: sn.Network) -> float:
         return sum(float((a - b).abs().sum()) for a, b in zip(state(net), state(start), strict=True))
@@ -167,8 +166,10 @@ def test_convergence_of_alpha_is_followed(blobs: Data) -> None:
     """Weights of an input that never varies end at the prior, and are counted as resting there."""
     x = blobs[0].clone()
     x[:, 2:] = 0.0
-    net = sn.mlp((4, 3))
-    history = sn.fit(net, (x, blobs[1]), sn.TrainConfig(epochs=800, batch_size=150, lr=0.02, omega_lr=0.1))
+    net = sn.mlp((4, 3), start=sn.Start(mu="he"))
+    history = sn.fit(
+        net, (x, blobs[1]), sn.TrainConfig(epochs=800, batch_size=150, lr=0.02, omega_lr=0.1, omega_hold=0)
+    )
     assert history[5].alpha_moving > 0.5
     assert history[-1].alpha_moving < 0.2
     assert history[-1].alpha_at_prior >= 0.5

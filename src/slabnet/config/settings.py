@@ -32,11 +32,15 @@ DATA_SETS = ("digits", "mnist", "fashion-mnist")
 TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
 WIDEST = 10**7
+MOVE = 2.0  # how far a mean may have to go before its indicator may move: a start of a standard normal, and back
 MANY = 10**9  # more epochs, rows a step and so on than anybody will have
 
 
 class Start(Settings):
-    """Where training starts: ranges of uniform starts for omega, rho and mu ("he": He's normal for mu).
+    """Where training starts: ranges of uniform starts for omega, rho and mu, or for mu a word.
+
+    mu: "he" is He's normal. "data" is the same, except for weights that lead straight from an input to an output:
+        they wait at zero, and `fit` starts them, with their rho and omega, at the posterior of the linear model.
 
     >>> Start().omega
     (2.0, 3.0)
@@ -44,13 +48,14 @@ class Start(Settings):
 
     omega: tuple[float, float] = (2.0, 3.0)
     rho: tuple[float, float] = (-5.0, -4.0)
-    mu: Literal["he"] | tuple[float, float] = "he"
+    mu: Literal["data", "he"] | tuple[float, float] = "data"
 
     @field_validator("omega", "rho", "mu", mode="before")
     @classmethod
     def _range(cls, value: Any, info: ValidationInfo) -> Any:
-        text = info.field_name == "mu" and value == "he"
-        allowed = "two numbers, the first not above the second" + (', or "he"' if info.field_name == "mu" else "")
+        text = info.field_name == "mu" and value in ("data", "he")
+        words = ', or "data" or "he"' if info.field_name == "mu" else ""
+        allowed = f"two numbers, the first not above the second{words}"
         pair = list(value) if isinstance(value, (tuple, list)) else []
         good = len(pair) == 2 and all(isinstance(v, (int, float)) and math.isfinite(v) for v in pair)
         if not text and not (good and pair[0] <= pair[1]):
@@ -177,6 +182,8 @@ class TrainConfig(Settings):
     epochs: None means at least 50, and as many as it takes for 5 000 steps.
     batch_size: rows a step, of all processes together; samples: M, draws a step.
     lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
+    omega_hold: steps for which omega waits, or indicators close before the means have turned to where the data want
+        them. None means as many as a mean needs to move by 2 (2 / lr), at most a fifth of all.
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
     schedule: how both step sizes fall over training: "constant", "linear" or "cosine". Falling steps settle the
         weights near the threshold, and need long training: a short fit ends before it has learned.
@@ -204,11 +211,12 @@ class TrainConfig(Settings):
     epochs: int | None = Field(default=None, ge=1, le=MANY)
     batch_size: int = Field(default=100, ge=1, le=MANY)
     samples: int = Field(default=1, ge=1, le=MANY)
-    lr: float = Field(default=1e-3, gt=0)
-    omega_lr: float = Field(default=0.02, gt=0)
+    lr: float = Field(default=0.01, gt=0)
+    omega_lr: float = Field(default=0.05, gt=0)
+    omega_hold: int | None = Field(default=None, ge=0, le=MANY)
     omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
     draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
     delta: float = Field(default=0.5, gt=0)
     kl: Literal["exact", "sampled"] = "exact"
@@ -244,6 +252,14 @@ class TrainConfig(Settings):
     def epochs_for(self, n: int) -> int:
         """The number of epochs for n rows."""
         return self.epochs or max(50, math.ceil(5000 / math.ceil(n / self.batch_size)))
+
+    def hold_for(self, steps: int) -> int:
+        """The number of steps, of so many in all, for which omega waits.
+
+        >>> TrainConfig(lr=0.01).hold_for(5000), TrainConfig(lr=0.01).hold_for(500)
+        (200, 100)
+        """
+        return min(math.ceil(MOVE / self.lr), steps // 5) if self.omega_hold is None else self.omega_hold
 
     def ramp_for(self, epochs: int) -> int:
         """The number of epochs over which the KL comes in."""

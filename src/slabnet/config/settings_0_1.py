@@ -17,6 +17,7 @@ TRAIN_0_1: Mapping[str, Any] = {
     "samples": 1,
     "lr": 1e-3,
     "omega_lr": 0.02,
+    "omega_hold": 0,
     "omega_settle_epoch": None,
     "omega_settle_lr": 1e-4,
     "schedule": "constant",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from slabnet.config.activations import ACTIVATIONS
@@ -19,6 +19,7 @@ from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
+from slabnet.model.drawing import drawable_layers
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
@@ -44,6 +45,26 @@ WRAPPERS: dict[str, Any] = {
     "normal-jeffreys": NormalJeffreys,
 }
 POSTERIORS: dict[str, type[Posterior]] = {"spike_slab": SpikeSlab, "gaussian": Gaussian}
+
+
+class Direct(NamedTuple):
+    """Weights that lead straight from an input to an output: the layer, and which of its columns read inputs."""
+
+    layer: Linear
+    columns: Tensor
+
+
+def direct_weights(net: nn.Module) -> Direct | None:
+    """Where `net` is linear from inputs to outputs, None where it nowhere is.
+
+    >>> direct_weights(mlp((3, 2))).columns.tolist(), direct_weights(mlp((3, 4, 2)))
+    ([0, 1, 2], None)
+    """
+    layers = list(drawable_layers(net).values()) if isinstance(net, (Network, Linear)) else []
+    only = layers[0] if len(layers) == 1 else None
+    if not isinstance(only, Linear):
+        return None
+    return Direct(only, torch.arange(only.in_features, device=only.weight.mu.device))
 
 
 class _Builder:
@@ -122,6 +143,8 @@ class _Builder:
                 start=self.start,
                 seed=keyed_generator(self.seed, "layer", index),
             )
+            if self.layers == 1 and self.method.wrapper is None and self.start.mu == "data":
+                made.set_means(torch.zeros(shape), None)  # until `fit` has rows to start them from
         wrapper = WRAPPERS.get(self.method.wrapper or "")
         return made if wrapper is None else wrapper(made, sizes[0], **self.options)
 

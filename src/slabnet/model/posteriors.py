@@ -45,7 +45,7 @@ class Posterior(nn.Module):
     def reset(self, start: Start, fan_in: int, generator: torch.Generator) -> None:
         """Draw starting values; He's scale for mu unless `start` gives a range."""
         with torch.no_grad():
-            if start.mu == "he":
+            if isinstance(start.mu, str):
                 self.mu.normal_(0.0, (2.0 / max(fan_in, 1)) ** 0.5, generator=generator)
             else:
                 self.mu.uniform_(*start.mu, generator=generator)

@@ -98,9 +98,11 @@ class Loop:
         layers = setup.layers if net is setup.net else drawable_layers(net)
         if setup.one_pass:
             optimiser.defer(layers.values())
+        hold = setup.hold
         outside = 0.0 if state.cutter is None else state.cutter.kl_outside
         for share in setup.data.epoch(state.order, setup.group, part.batches):  # Algorithm 1
-            set_step_sizes(optimiser, setup.config, number, state.rows / (setup.epochs * setup.data.n))
+            done = state.rows / (setup.epochs * setup.data.n)
+            set_step_sizes(optimiser, setup.config, number, done, held=state.steps < hold)
             optimiser.zero_grad()
             part.pending.append(self._differentiate(net, optimiser, layers, share) * len(share.x))
             self._add_up(optimiser, share)

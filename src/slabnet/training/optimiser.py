@@ -245,11 +245,11 @@ def make_optimiser(net: nn.Module, likelihood: Likelihood, config: TrainConfig, 
     return FusedAdam(settings)
 
 
-def set_step_sizes(optimiser: FusedAdam, config: TrainConfig, epoch: int, done: float) -> None:
-    """The step sizes of this step: `done` is the share of training that is over."""
+def set_step_sizes(optimiser: FusedAdam, config: TrainConfig, epoch: int, done: float, held: bool = False) -> None:
+    """The step sizes of this step: `done` is the share of training that is over; while `held`, omega waits."""
     done = min(1.0, done)
     factor = {"constant": 1.0, "linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}[config.schedule]
     settled = config.omega_settle_epoch is not None and epoch > config.omega_settle_epoch
     for group in optimiser.param_groups:
         base = config.omega_settle_lr if settled and group["name"] == "omega" else group["base"]
-        group["lr"] = base * factor
+        group["lr"] = 0.0 if held and group["name"] == "omega" else base * factor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from slabnet.model.likelihoods import Likelihood, Response, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
+from slabnet.training.starts import start_from_data
 from slabnet.training.validation import hold_out
 
 Pair = tuple[Tensor, Response]
@@ -58,6 +60,11 @@ class Setup:
         return 0 if self.post else self.config.ramp_for(self.epochs)
 
     @property
+    def hold(self) -> int:
+        """Steps for which omega waits."""
+        return self.config.hold_for(self.epochs * math.ceil(self.data.n / self.config.batch_size))
+
+    @property
     def rank_key(self) -> tuple[int, ...]:
         return (self.group.rank,) if self.draw.draws_weights and not self.config.shared_draws else ()
 
@@ -83,9 +90,11 @@ class Setup:
         return list({id(part): part for part in parts}.values())
 
     def place(self) -> None:
-        """Move the network to its device, in its type, and give every process the values of the first one."""
+        """Move the network to its device, in its type, start what waits for data, and make all processes equal."""
         self.net.to(self.device, self.dtype)
         attach_likelihood(self.net, self.likelihood.to(self.device, self.dtype))
+        if not self.post:
+            start_from_data(self.net, self.likelihood, self.data)
         self.group.spread(self.tensors())
 
     def describe(self) -> dict[str, Any]:

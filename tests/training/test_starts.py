@@ -1,0 +1,123 @@
+"""Starts from the data: no strong weight is lost to a wrong sign, and correlated columns are searched."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from benchmarks.exactness import PHI, best_factorised, bound, designs, fitted
+from torch import Tensor, nn
+
+import slabnet as sn
+from slabnet.config.settings import TrainConfig
+from slabnet.maths.enumeration import enumerate_linear
+from slabnet.model.drawing import drawable_layers
+
+KNOWN = {"phi": PHI, "psi": 0.2, "sigma_beta": 1.5}
+
+
+def strong_design(n: int, correlation: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Every second of 8 weights is about one, of random sign."""
+    generator = torch.Generator().manual_seed(seed)
+    x, _ = designs(8, n, correlation, seed)
+    beta = torch.where(torch.arange(8) % 2 == 0, torch.randn(8, generator=generator).double(), 0.0)
+    return x, x @ beta + math.sqrt(PHI) * torch.randn(n, generator=generator, dtype=torch.float64)
+
+
+def gap_and_lost(n: int, correlation: float, seed: int) -> tuple[float, int]:
+    x, y = strong_design(n, correlation, seed)
+    ones = torch.cat([x, x.new_ones(n, 1)], 1)
+    layer = fitted(x, y, seed=seed, **KNOWN)
+    alpha = torch.cat([layer.weight.alpha.flatten(), layer.bias.alpha]).detach()  # type: ignore[union-attr]
+    exact = enumerate_linear(ones, y, **KNOWN)
+    _, best = best_factorised(ones, y, **KNOWN)
+    return best - float(bound(layer, x, y, PHI).detach()), int(((exact.alpha > 0.95) & (alpha < 0.5)).sum())
+
+
+@pytest.mark.parametrize("correlation", [0.99])
+def test_a_fit_with_defaults_reaches_the_best_factorised_posterior(correlation: float) -> None:
+    gap, lost = gap_and_lost(100, correlation, seed=0)
+    assert lost == 0
+    assert gap < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "correlation", "allowed"),
+    [(100, 0.0, 0.2), (100, 0.5, 0.2), (100, 0.9, 0.5), (100, 0.99, 0.5), (1000, 0.9, 0.5)],
+)
+def test_no_strong_weight_is_lost_over_fifty_designs(n: int, correlation: float, allowed: float) -> None:
+    found = [gap_and_lost(n, correlation, seed) for seed in range(50 if n == 100 else 10)]
+    assert sum(lost for _, lost in found) == 0
+    assert sum(gap for gap, _ in found) / len(found) < allowed
+
+
+@pytest.mark.slow
+def test_a_wrong_sign_is_no_loss_where_the_start_is_random() -> None:
+    """He's start and a short run: the means turn before the indicators close, because omega waits."""
+    lost = {}
+    for hold in (0, None):
+        lost[hold] = 0
+        for seed in range(6):
+            x, y = strong_design(100, 0.0, seed)
+            net = sn.mlp((8, 1), likelihood=sn.Gaussian(phi=PHI), start=sn.Start(mu="he"), seed=seed)
+            config = TrainConfig(epochs=1000, lr=4e-3, omega_hold=hold)
+            sn.fit(net, (x.float(), y.float()), config, progress="off")
+            strong = enumerate_linear(x, y, phi=PHI, psi=math.exp(-2), sigma_beta=1.0).alpha > 0.95
+            alpha = next(iter(drawable_layers(net).values())).alpha[0]  # type: ignore[attr-defined]
+            lost[hold] += int((strong & (alpha < 0.5)).sum())
+    assert lost[0] > 0
+    assert lost[None] == 0
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "categorical"])
+def test_the_start_is_near_the_end_of_the_fit(likelihood: str) -> None:
+    """Of what a fit gains over a network that knows nothing, its start from the data has most."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 6, generator=generator)
+    eta = 2 * x[:, 0] - 1.5 * x[:, 3] + 0.5
+    drawn = torch.rand(400, generator=generator) < torch.sigmoid(eta)
+    y = 10 * (eta + 0.3 * torch.randn(400, generator=generator)) if likelihood == "gaussian" else drawn.float()
+    target, outputs = (drawn.long(), 2) if likelihood == "categorical" else (y[:, None], 1)
+
+    def bound_after(config: TrainConfig, rows: Tensor) -> float:
+        net = sn.mlp((6, outputs), likelihood=likelihood)
+        sn.fit(net, (rows, target), config, progress="off")
+        with torch.no_grad():
+            terms = [sn.elbo(net, net.likelihood, rows, target, n=400, seed=s).elbo for s in range(40)]
+        return float(torch.stack(terms).mean())
+
+    still = TrainConfig(epochs=1, lr=1e-9, omega_lr=1e-9)
+    nothing, start, end = bound_after(still, 0 * x), bound_after(still, x), bound_after(TrainConfig(epochs=200), x)
+    assert nothing < start < end + 2
+    assert (start - nothing) / (end - nothing) > 0.8
+
+
+def test_what_was_fitted_or_given_is_not_started_again() -> None:
+    x, y = strong_design(100, 0.0, 0)
+    still = TrainConfig(epochs=1, lr=1e-12, omega_lr=1e-12)
+    net = sn.mlp((8, 1), likelihood=sn.Gaussian(phi=PHI), start=sn.Start(mu="he"))
+    before = [p.detach().clone() for p in net.parameters()]
+    sn.fit(net, (x.float(), y.float()), still, progress="off")
+    for old, new in zip(before, net.parameters(), strict=True):
+        torch.testing.assert_close(old, new.detach())
+
+
+def test_forced_inputs_stay_forced_and_streams_start_at_zero() -> None:
+    x, y = strong_design(100, 0.0, 0)
+    net = sn.mlp((8, 1), likelihood=sn.Gaussian(phi=PHI), prior=sn.Prior(include=(1,), exclude=(0,)))
+    sn.fit(net, (x.float(), y.float()), TrainConfig(epochs=5), progress="off")
+    layer = next(iter(drawable_layers(net).values()))
+    assert layer.alpha[0, :2].tolist() == [0.0, 1.0]  # type: ignore[attr-defined]
+    stream = sn.mlp((8, 1), likelihood=sn.Gaussian(phi=PHI))
+    sn.fit(stream, [(x.float(), y.float())], TrainConfig(epochs=1, lr=1e-12, omega_lr=1e-12), n=100, progress="off")
+    assert next(stream.parameters()).abs().max().item() < 1e-6
+
+
+def test_a_network_of_another_kind_is_left_alone() -> None:
+    x, y = strong_design(100, 0.0, 0)
+    net = nn.Sequential(sn.Linear(8, 1), nn.Tanh())
+    before = next(net.parameters()).detach().clone()
+    sn.fit(net, (x.float(), y.float()), TrainConfig(epochs=1, lr=1e-12), likelihood="gaussian", progress="off")
+    torch.testing.assert_close(next(net.parameters()).detach(), before)
