@@ -113,14 +113,23 @@ def check_shown(shown: str, printed: str, where: str) -> None:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether two lines agree, numbers within a fifth (or 0.02), `...` with anything."""
+    """Whether two lines agree: numbers within a twentieth, or a unit of the last digit that is shown.
+
+    `...` agrees with anything. Another processor rounds otherwise, and a fit goes its own way from there.
+    """
     pattern = re.escape(NUMBER.sub("\0", shown)).replace(re.escape("\0"), f"({NUMBER.pattern})")
     pattern = pattern.replace(re.escape("..."), ".*?").replace(r"\ ", r"\s*")
     found = re.fullmatch(pattern, printed)
     if found is None:
         return False
     pairs = zip(NUMBER.findall(shown), (one for one in found.groups() if one is not None), strict=True)
-    return all(abs(float(a) - float(b)) <= 0.2 * max(abs(float(a)), abs(float(b))) + 0.02 for a, b in pairs)
+    return all(abs(float(a) - float(b)) <= _leeway(a) for a, b in pairs)
+
+
+def _leeway(shown: str) -> float:
+    digits, _, power = shown.partition("e")
+    last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) if "." in digits else 0.0
+    return max(1.01 * last, 0.05 * abs(float(shown)))
 
 
 if __name__ == "__main__":

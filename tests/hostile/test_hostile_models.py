@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 
 def refused(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     write_container(path, header, tensors)
-    started = time.monotonic()
     with pytest.raises(sn.FileError) as caught:
         sn.load(path)
-    assert time.monotonic() - started < 1.0
     said = str(caught.value)
     assert said.isprintable()
     assert len(said) < 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import time
 from pathlib import Path
 
 import numpy as np
@@ -36,26 +35,31 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def attempt(path: Path, content: bytes) -> None:
-    """Read and prepare it: a table of finite numbers, or one line in time."""
+def attempt(path: Path, content: bytes) -> bool:
+    """Read and prepare it: whether it was a table, which is one of finite numbers; else it is refused in one line."""
     path.write_bytes(content)
-    started, said, largest = time.monotonic(), [], 0.0
     try:
         table = read_all(path)
         matrix, report = Table.learn(table).apply(table)
-        largest, said = abs(matrix).max(initial=0.0), report.lines()
     except SlabnetError as error:
-        said = [str(error)]
-    assert largest < float("inf")
-    assert all("\n" not in line and len(line) < 1000 for line in said)
-    assert time.monotonic() - started < 2.0
+        lines, was_read = [str(error)], False
+    else:
+        assert len(matrix) == len(next(iter(table.values())))
+        assert bool(np.isfinite(matrix).all())
+        lines, was_read = report.lines(), True
+    assert all("\n" not in line and len(line) < 1000 for line in lines)
+    return was_read
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_cut_off_at_every_hundredth(name: str, kept: Path, tmp_path: Path, counts: dict[str, int]) -> None:
     whole = (kept / name).read_bytes()
-    for percent in range(100):
-        attempt(tmp_path / name, whole[: len(whole) * percent // 100])
+    assert attempt(tmp_path / name, whole)
+    was_read = [attempt(tmp_path / name, whole[: len(whole) * percent // 100]) for percent in range(100)]
+    assert not was_read[0]
+    assert any(was_read) == (
+        name == "t.csv"
+    )  # lines are whole where it was cut between two; Parquet's end is its index
     counts[f"{name}: tables cut off"] = 100
 
 
@@ -108,10 +112,8 @@ def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path: P
     with pq.ParquetWriter(tmp_path / "t.parquet", batch.schema, compression="zstd") as writer:
         for _ in range(6):
             writer.write_table(batch)
-    started = time.monotonic()
     with pytest.raises(SlabnetError, match="cells, for a file of its size, got 30000000"):
         read_all(tmp_path / "t.parquet")
-    assert time.monotonic() - started < 1.0
 
 
 def test_text_columns_of_every_kind_are_read_as_before(tmp_path: Path) -> None:
@@ -124,10 +126,8 @@ def test_text_columns_of_every_kind_are_read_as_before(tmp_path: Path) -> None:
 def test_a_line_without_an_end(tmp_path: Path) -> None:
     with (tmp_path / "t.csv").open("wb") as file:
         file.truncate(1 << 31)  # zeros that take no room on the disk
-    started = time.monotonic()
     with pytest.raises(SlabnetError, match="lines of at most 16777216 characters"):
         read_all(tmp_path / "t.csv")
-    assert time.monotonic() - started < 5.0
 
 
 def test_many_columns_come_few_rows_at_a_time(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slabnet.experiments.run import claimed
 from slabnet.kernels import native
 from slabnet.kernels.sources import digest
 
@@ -70,6 +71,26 @@ def test_a_pass_called_with_too_many_or_too_few_arguments_is_not_made() -> None:
 def test_setup_lists_every_header() -> None:
     text = (ROOT / "setup.py").read_text("utf-8")
     assert all(f'"{path.stem}"' in text for path in (FOLDER / "c").glob("*.h"))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+@pytest.mark.parametrize(("elsewhere", "compiles"), [(["-U__linux__", "-D_WIN32"], True), ([], False)])
+def test_headers_of_unix_are_behind_guards(elsewhere: list[str], compiles: bool, tmp_path: Path) -> None:
+    """They are asked for on Linux, and only there: instead of them stand files that do not compile."""
+    for name in ("sched.h", "sys/mman.h", "unistd.h", "pthread.h"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("#error asked for\n")
+    words = [str(COMPILER), "-fsyntax-only", "-DSLABNET_SOURCES=abc", f"-I{tmp_path}", *elsewhere]
+    run = subprocess.run([*words, str(FOLDER / "c" / "kernels.c")], capture_output=True, text=True, check=False)
+    assert (run.returncode == 0) == compiles, run.stderr
+    assert compiles or "asked for" in run.stderr
+
+
+def test_a_run_is_made_where_nothing_can_be_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with claimed(tmp_path / "run"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("missing", ["fcntl", "resource", "pwd", "termios"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from slabnet.model.drawing import drawable_layers
 from slabnet.model.elbo import elbo
 
 COMPILED = native.library() is not None
+NO_COMPILER = shutil.which(os.environ.get("CXX", "g++").split()[0]) is None
 needs_compiler = pytest.mark.skipif(not COMPILED, reason="the package was installed without a C compiler")
 SEED = torch.tensor(0x1234_5678_9ABC_DEF)
 Grads = list[Tensor]
@@ -301,9 +303,18 @@ def test_torch_compile_sees_ordinary_operators() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # dynamo's own doing
 @pytest.mark.parametrize("draw", ["local", "relaxed"])
-def test_the_torch_passes_can_be_compiled(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same fit with `TrainConfig(compile=True)`; the graph is traced, and run without a code generator."""
-    traced = functools.partial(torch.compile, backend="aot_eager")
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "eager",
+        "aot_eager",
+        pytest.param("inductor", marks=[pytest.mark.slow, pytest.mark.skipif(NO_COMPILER, reason="no compiler")]),
+    ],
+)
+def test_the_torch_passes_can_be_compiled(draw: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same fit with `TrainConfig(compile=True)`: traced, differentiated beforehand, and as code of its own."""
+    dispatch._compiled.cache_clear()
+    traced = functools.partial(torch.compile, backend=backend)
     monkeypatch.setattr("slabnet.kernels.dispatch.torch.compile", traced)
     x = torch.randn(60, 5, generator=torch.Generator().manual_seed(1))
     found = []

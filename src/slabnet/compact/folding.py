@@ -100,7 +100,7 @@ def _trim(net: nn.Module, chosen: Selection) -> Selection:
 
 def _constant_part(layer: SlabLayer, weight: Tensor, sent: Tensor) -> Tensor:
     """What constant inputs add to each pre-activation."""
-    groups = int(getattr(layer, "groups", 1))
+    groups = layer.groups
     summed = weight.flatten(2).sum(2) if weight.ndim > 2 else weight
     by_group = sent.reshape(groups, 1, summed.shape[1]).expand(groups, len(summed) // groups, -1)
     return (summed * by_group.reshape(len(summed), -1)).sum(1)

@@ -290,7 +290,7 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
 
 def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Keep) -> tuple[nn.Module, dict[str, Any]]:
     """One layer between the units and inputs that are left, and how it is described in a file."""
-    groups = int(getattr(layer, "groups", 1))
+    groups = layer.groups
     geometry = {name: as_list(getattr(layer, name)) for name in GEOMETRY} if isinstance(layer, ConvNd) else {}
     shape = list(layer.weight.mu.shape)
     said: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}

@@ -62,9 +62,15 @@ class Claimed(SlabnetError):
 
 @contextmanager
 def claimed(work: Path) -> Iterator[None]:
-    """Have a run to oneself, or raise `Claimed`; the claim ends with the process, however that ends."""
-    import fcntl
+    """Have a run to oneself, or raise `Claimed`; the claim ends with the process, however that ends.
 
+    Without `fcntl` (Windows) nothing is claimed: two processes would both make the run, and write the same record.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
     work.mkdir(parents=True, exist_ok=True)
     lock = work.with_suffix(".lock")
     with open(lock, "w") as file:

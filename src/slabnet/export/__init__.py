@@ -39,13 +39,14 @@ def export(
             refuse("export", "the output", "a new file (remove it, or give another name)", f"{taken}, which exists")
     if to == "onnx" and importlib.util.find_spec("onnx") is None:
         raise SlabnetError("export: onnx must be installed to write ONNX: pip install 'slabnet[export]'")
+    from slabnet.compact.network import Compact
     from slabnet.export.plan import make_plan
     from slabnet.selection.rules import median_model
     from slabnet.store import load, load_selection, read_header
 
     header, net = read_header(model), load(model)
     chosen = None
-    if not hasattr(net, "keep"):
+    if not isinstance(net, Compact):
         chosen = load_selection(model, net) if header.get("rule") is not None else median_model(net)
     plan = make_plan(net, chosen, draws, seed, header["about"])
     content = _writer(to)(plan)

@@ -241,7 +241,7 @@ def unit_edges(layer: SlabLayer, mask: Tensor) -> Tensor:
 
 def _block_diagonal(layer: SlabLayer, by_group: Tensor, elsewhere: float) -> Tensor:
     """(outputs, inputs / groups) as (outputs, inputs): each group reads its own inputs."""
-    groups = int(getattr(layer, "groups", 1))
+    groups = layer.groups
     if groups == 1:
         return by_group
     rows, columns = by_group.shape[0] // groups, by_group.shape[1]
@@ -271,7 +271,7 @@ def flat_parts(module: nn.Module) -> list[nn.Module] | None:
 
 
 def _inputs(layer: SlabLayer) -> range:
-    return range(layer.weight.mu.shape[1] * int(getattr(layer, "groups", 1)))
+    return range(layer.weight.mu.shape[1] * layer.groups)
 
 
 def _widen(reach: Tensor, inputs: int) -> Tensor:
@@ -286,7 +286,7 @@ def _narrow(wanted: Tensor, outputs: int) -> Tensor:
 
 def per_weight(layer: SlabLayer, by_unit: Tensor, mask: Tensor) -> Tensor:
     """(outputs, inputs) as the weight's own (outputs, inputs / groups, 1...)."""
-    groups = int(getattr(layer, "groups", 1))
+    groups = layer.groups
     if groups > 1:
         rows, columns = mask.shape[0] // groups, mask.shape[1]
         blocks = [by_unit[g * rows : (g + 1) * rows, g * columns : (g + 1) * columns] for g in range(groups)]

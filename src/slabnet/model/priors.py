@@ -219,12 +219,17 @@ class LayerPrior(nn.Module):
         return masks
 
     def sampled_kl(self, blocks: Sequence[Block], drawn: Sequence[Drawn]) -> Tensor:
-        """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included."""
+        """log q - log p at the very gamma and beta that were drawn (eq. estloss), relaxed gamma included.
+
+        A draw that leaves beta at its mean drew no noise for it: its part of the divergence is then averaged over beta.
+        """
         logs, extra = self._inclusion(blocks)
         found = blocks[0].mu.new_zeros(()) if extra is None else extra
         for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
-            assert one.eps is not None
-            slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
+            if one.eps is None:
+                slab = self.slab.weight_divergence(block, self._log_sigma_beta(block.mu))
+            else:
+                slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
             if one.gamma is None:
                 found = found + slab.sum()
                 continue

@@ -28,6 +28,7 @@ class SlabLayer(Drawable):
     weight: Posterior
     bias: Posterior | None
     prior: LayerPrior
+    groups: int = 1  # of the inputs of a convolution, each of which has outputs of its own
 
     def __init__(
         self,
