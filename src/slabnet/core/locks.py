@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 import threading
@@ -56,7 +55,7 @@ def _take(folder: Path, where: str) -> int:
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock)
         except BlockingIOError:
             holder = os.read(lock, _LONGEST).decode(errors="replace").strip()
             os.close(lock)
@@ -70,6 +69,15 @@ def _take(folder: Path, where: str) -> int:
     os.ftruncate(lock, 0)
     os.write(lock, f"process {os.getpid()} on {platform.node()}\n".encode())
     return lock
+
+
+def _lock(file: int) -> None:
+    """Lock an open file, or raise BlockingIOError; a system without such locks (Windows) locks nothing."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_at(lock: int, path: Path) -> bool:
