@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from slabnet.core.errors import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.core.records import Cut, Densities, Epoch, History, Prediction, Selection
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
+    from slabnet.estimators.conformal import CrossConformal, cross_conformal
     from slabnet.export import export
     from slabnet.model.activations import register_activation
     from slabnet.model.attach import likelihood_of
@@ -103,6 +104,7 @@ _WHERE = {
     "selection.criteria": ["criterion_model", "dic", "fic", "waic"],
     "model.draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
     "model.elbo": ["RunningMean", "elbo", "kl"],
+    "estimators.conformal": ["CrossConformal", "cross_conformal"],
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "export": ["export"],
     "compact.folding": ["path_model"],

@@ -101,6 +101,8 @@ def fit(
     test_size: Annotated[float | None, typer.Option(help="Share of a table's rows to test on; 0.2.")] = None,
     drop: Annotated[str | None, typer.Option(help="Columns to leave out, as in id,comment.")] = None,
     categorical: Annotated[str | None, typer.Option(help="Columns of numbers that are labels, as in zip.")] = None,
+    group: Annotated[str | None, typer.Option(help="Column of groups: no group is fitted and tested on.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of times: the latest rows are tested on.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
@@ -116,6 +118,7 @@ def fit(
     json: Json = False,
 ) -> None:
     only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
+    only |= {"--group": group, "--time": time}
     is_table = _check_data("fit", data, "--target", target)
     network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members, "skip": skip}
     settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
@@ -144,7 +147,7 @@ def fit(
                 remove_leftovers(out)
                 if is_table:
                     share = 0.2 if test_size is None else test_size
-                    job = (str(target), settings, task, share, _names(drop), _names(categorical))
+                    job = (str(target), settings, task, share, _names(drop), _names(categorical), group, time)
                     _fit_table(data, kept, json, job)
                 else:
                     _fit_named(data, kept, json, settings)

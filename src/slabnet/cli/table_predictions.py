@@ -77,8 +77,13 @@ def _trained(about: dict[str, Any], data: Path, classes: bool) -> Marks | None:
     target, job = str(about.get("target")), about.get("job")
     if not isinstance(job, dict) or job.get("sha256") != hashlib.sha256(data.read_bytes()).hexdigest():
         return None
-    answers = [value for chunk in read_chunks(data, "predict") for value in chunk[target]]
-    aside = held_out(job, data, answers, classes)
+    needed = {name for name in (target, job.get("group"), job.get("time")) if name is not None}
+    columns: dict[str, list[Any]] = {name: [] for name in needed}
+    for chunk in read_chunks(data, "predict"):
+        for name in needed:
+            columns[name] += chunk[name]
+    answers = columns.pop(target)
+    aside = held_out(job, data, answers, classes, columns)
     if aside is None:
         return None
     marks = np.ones(len(answers), dtype=bool)

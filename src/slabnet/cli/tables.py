@@ -19,6 +19,7 @@ from slabnet.core.figures import written
 from slabnet.core.files import checkpoints_of
 from slabnet.data.cells import PLAIN, Reading, as_label, is_missing, number_of, says_none
 from slabnet.data.columns import as_numbers, check_answers, numeric
+from slabnet.data.dependence import INDEPENDENT, Dependence, dependence_of
 from slabnet.data.holdout import split_rows
 from slabnet.data.noticed import noticed
 from slabnet.data.reading import Chunk, read_all
@@ -52,6 +53,8 @@ class TableJob:
     test_size: float = 0.2
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    group: str | None = None
+    time: str | None = None
 
     @property
     def seed(self) -> int:
@@ -59,7 +62,8 @@ class TableJob:
 
     def to_dict(self) -> dict[str, Any]:
         """What makes this fit what it is; the same fit gives the same model, wherever its file lies."""
-        return {
+        depends = {name: value for name, value in (("group", self.group), ("time", self.time)) if value is not None}
+        return depends | {
             "file": self.data.name,
             "sha256": hashlib.sha256(self.data.read_bytes()).hexdigest(),
             "target": self.target,
@@ -99,6 +103,7 @@ class _Rows:
     y: Labels
     train: NDArray[np.int64]
     test: NDArray[np.int64]
+    depends: Dependence
     table: Table
     task: Task
     numbers: list[int]
@@ -116,9 +121,13 @@ def _prepared(job: TableJob) -> _Rows:
     reading = numeric(target, job.target, "fit") if task == "regression" else None
     with complaints:
         y = _response(target, task, job.target, numbers, reading or PLAIN)
-    train = np.arange(len(target))
+    train, depends = np.arange(len(target)), INDEPENDENT
+    with complaints:
+        depends = dependence_of(table, job.group, job.time, numbers, "fit")
+    table = {name: values for name, values in table.items() if name not in (job.group, job.time)}
     if y is not None:
-        train, test = split_rows(y, task == "classification", job.test_size, job.seed)
+        rule = (job.test_size, job.seed, depends.groups, depends.times)
+        train, test = split_rows(y, task == "classification", *rule)
         if len(train) < FEWEST_ROWS - 1:
             refuse("fit", "--test-size", "a share that leaves rows to fit", job.test_size)
     with complaints:
@@ -133,7 +142,7 @@ def _prepared(job: TableJob) -> _Rows:
     if reading is not None and not reading.plain:
         said.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
     x, met = learned.apply(table, "fit", numbers=numbers)
-    return _Rows(x, y, train, test, learned, task, numbers, said + learned.notes + met.lines())
+    return _Rows(x, y, train, test, depends, learned, task, numbers, said + learned.notes + met.lines())
 
 
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
@@ -154,7 +163,9 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     kept = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
-        model._fit(x[train], y[train], checkpoint=Checkpoints(kept, every_minutes), resume=resume)
+        model._fit(
+            x[train], y[train], rows.depends.of_rows(train), checkpoint=Checkpoints(kept, every_minutes), resume=resume
+        )
     if not current_group().leads:
         raise Followed
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}

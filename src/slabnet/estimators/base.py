@@ -21,7 +21,9 @@ from slabnet.config.resolve import table_hidden, table_prior, table_training
 from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
+from slabnet.data.dependence import INDEPENDENT, Dependence, check_dependence
 from slabnet.estimators.chosen import KnowsModel
+from slabnet.estimators.conformal import Calibrates
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import Keeping, Trial
@@ -49,7 +51,7 @@ EFFECT_ROWS, EFFECT_DRAWS = 200, 20
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, KnowsModel, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.
@@ -115,30 +117,42 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
 
     # Fitting.
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the network to a table `X` and the responses `y`."""
-        return self._fit(X, y)
+    def fit(self, X: Any, y: Any, groups: Any = None, times: Any = None) -> Self:
+        """Fit the network to a table `X` and the responses `y`.
 
-    def _fit(self, X: Any, y: Any, checkpoint: Checkpoints | None = None, resume: bool = False) -> Self:
+        groups: a label for each row, where rows of one label depend on each other; times: a number for each row. Where
+            some rows are held out to decide on settings, they are whole groups, or the latest rows.
+        """
+        return self._fit(X, y, Dependence.of(groups, times))
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        dependence: Dependence = INDEPENDENT,
+        checkpoint: Checkpoints | None = None,
+        resume: bool = False,
+    ) -> Self:
         before = dict(self.__dict__)
         try:
-            return self._fit_anew(X, y, checkpoint, resume)
+            return self._fit_anew(X, y, dependence, checkpoint, resume)
         except BaseException:  # what was fitted before stays as it was
             self.__dict__ = before
             raise
 
-    def _fit_anew(self, X: Any, y: Any, checkpoint: Checkpoints | None, resume: bool) -> Self:
+    def _fit_anew(self, X: Any, y: Any, dependence: Dependence, checkpoint: Checkpoints | None, resume: bool) -> Self:
         table, target = self._read(X, y, reset=True)
+        check_dependence("fit", len(table), dependence.groups, dependence.times)
         self._start(table)
         config = self._training(len(table))
         rows = (self._scale_x(table), target)
-        self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume))
+        self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume), dependence)
         if self.trial_ is not None:
             config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
 
-    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping) -> Trial | None:
+    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
         """What some rows say before all of them are fitted; None where nothing is asked of them."""
         return None
 
@@ -213,7 +227,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
         return table_training(n, self.n_features_in_, self.config, arguments, self._seed, type(self).__name__)
 
     def _finish(self, table: Array, seen: int) -> Self:
-        self.n_samples_seen_ = seen
+        self.n_samples_seen_, self.conformal_ = seen, None  # what rows said of an earlier fit
         self.n_iter_ = len(self.history_)
         self._keep_noise(self.network_)
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
@@ -287,7 +301,7 @@ class SlabEstimator(ScoresRows, MarksExtrapolation, KnowsUnits, KnowsModel, Sele
 
     def _take(self, net: Network, selection: Selection | None) -> None:
         """This network, or the model chosen from it, which then predicts without what is not in it."""
-        self.network_, self.selection_ = net, selection
+        self.network_, self.selection_, self.conformal_ = net, selection, None
         self.compact_ = None if selection is None else compact(net, selection, "distribution")
 
     # Predicting.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
@@ -13,6 +14,7 @@ from slabnet.core.errors import check_number, one_line, refuse
 from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import Array
+from slabnet.prediction.conformal import cumulative_shares, with_the_best
 
 
 class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
@@ -94,6 +96,21 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         """The credible interval (low, high) of each class probability, over drawn networks."""
         level = check_number("predict_interval", "level", level, above=0, below=1)
         return self._interval_of(self._predict(X, intervals=level), level)
+
+    def predict_set(self, X: Any, level: float = 0.95) -> NDArray[np.bool_]:
+        """(rows, classes), in the order of `classes_`: which classes are in the set of each row (adaptive sets).
+
+        It holds the label of a new row with probability at least `level`, guaranteed by the rows of `calibrate`.
+        """
+        level = check_number("predict_set", "level", level, above=0, below=1)
+        reach = self._calibrated("predict_set").quantile(level)
+        masses = cumulative_shares(self.predict_proba(X))
+        return with_the_best(masses <= reach, masses)
+
+    def _scores(self, X: Any, y: Any) -> Array:
+        """The probability of a row's label and of all more probable ones."""
+        _, places = self._read(X, y, reset=False)
+        return np.asarray(cumulative_shares(self.predict_proba(X))[np.arange(len(places)), places])
 
     def _interval_of(self, found: Prediction, level: float) -> tuple[Array, Array]:
         low, high = (end.numpy() for end in found.interval(level))

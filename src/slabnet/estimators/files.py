@@ -18,6 +18,7 @@ from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.tempering import Trial
 from slabnet.model.mixture import members_in
 from slabnet.model.networks import Network
+from slabnet.prediction.conformal import Calibration
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.store import load_selection, load_with_header, save
 
@@ -59,6 +60,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         kept["support"] = model.support_.to_dict()
     if model.trial_ is not None:
         kept["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
+    if model.conformal_ is not None:
+        kept["conformal"] = model.conformal_.scores.tolist()
     if isinstance(model, SlabClassifier):
         kept |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
     elif isinstance(model, SlabRegressor):
@@ -87,6 +90,7 @@ def load_estimator(path: str | Path) -> SlabEstimator:
     try:
         model = _filled(net, kept, header["about"])
         model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
+        model.conformal_ = _calibration(kept.get("conformal"))
     except SlabnetError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError) as error:
@@ -152,6 +156,16 @@ def _trial(kept: Any, net: Network) -> Trial | None:
     if len(phi) != net.outputs or not all(0 < float(value) < math.inf for value in (weight, rows, *phi)):
         raise ValueError(f"a trial of {one_line(kept)}")
     return Trial(float(weight), tuple(float(value) for value in phi), int(rows), {})
+
+
+def _calibration(kept: Any) -> Calibration | None:
+    """Scores of the rows that calibrated; None where none did."""
+    if kept is None:
+        return None
+    scores = np.asarray(kept, dtype=np.float64)
+    if scores.ndim != 1 or not len(scores) or not (scores >= 0).all():
+        raise ValueError(f"scores {one_line(kept)}")
+    return Calibration(scores)
 
 
 def _classes(labels: list[Any], kind: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,16 +10,20 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from slabnet.config.settings import TrainConfig
-from slabnet.core.errors import check_number, refuse
+from slabnet.core.errors import check_choice, check_number, refuse
 from slabnet.core.records import Prediction
+from slabnet.data.dependence import Dependence
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.checks import look_at_numbers
+from slabnet.estimators.conformal import METHODS
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
 from slabnet.model.mixture import members_in
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
+
+CLOSEST = 1e-12  # to certainty, for a level of an interval
 
 
 class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
@@ -75,14 +79,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     def _response(self) -> tuple[str, int]:
         return "gaussian", len(self.scaling_y_.scale)
 
-    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping) -> Trial | None:
+    def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
         """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
         given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
         if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
             return None
         alone = members_in(self.network_)[0] if members_in(self.network_) else self.network_  # decides for all
-        return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping)
+        return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping, dependence)
 
     def _tried_on(self, x: Array, y: Array) -> Trial | None:
         if self.trial_ is None:
@@ -100,12 +104,54 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
             return mean
         return mean, self._shape(found.total.sqrt().numpy() * self.scaling_y_.scale)
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """The interval (low, high) that holds a new observation with probability `level`."""
+    def predict_interval(
+        self, X: Any, level: float = 0.95, method: Literal["posterior", "conformal"] = "posterior"
+    ) -> tuple[Array, Array]:
+        """The interval (low, high) that holds a new observation with probability `level`.
+
+        method: "posterior" believes the model; "conformal" has its guarantee from the rows of `calibrate`.
+        """
         level = check_number("predict_interval", "level", level, above=0, below=1)
+        if check_choice("predict_interval", "method", method, METHODS) == "conformal":
+            return self._conformal_interval(X, self._calibrated("predict_interval").quantile(level))
         low, high = self._predict(X, intervals=level).predictive_interval(level)
         ends = [self._shape(self.scaling_y_.undo(end.numpy())) for end in (low, high)]
         return ends[0], ends[1]
+
+    def _conformal_interval(self, X: Any, reach: float) -> tuple[Array, Array]:
+        """Predictive standard deviations around the mean, or central intervals of the predictive distribution."""
+        if self._noise_is_constant:
+            centre, unit = self._centre_and_unit(X)
+            return centre - reach * unit, centre + reach * unit
+        share = min(reach, 1 - CLOSEST)
+        low, high = self._predict(X, intervals=share).predictive_interval(share)
+        ends = [self._shape(self.scaling_y_.undo(end.numpy())) for end in (low, high)]
+        return ends[0], ends[1]
+
+    @property
+    def _noise_is_constant(self) -> bool:
+        return bool(self.network_.likelihood.noise_variances())
+
+    def _centre_and_unit(self, X: Any) -> tuple[Array, Array]:
+        """Mean and standard deviation of a new observation in each row."""
+        mean, sd = self.predict(X, return_std=True)
+        if mean.ndim > 1:
+            refuse("predict_interval", "method", '"posterior" for several responses', "conformal")
+        return np.asarray(mean), np.asarray(sd)
+
+    def _scores(self, X: Any, y: Any) -> Array:
+        """|y - mean| / sd; where the noise differs from row to row, |2 F(y) - 1| of the predictive distribution."""
+        target = np.asarray(y, dtype=np.float64)
+        if self._noise_is_constant:
+            centre, unit = self._centre_and_unit(X)
+            if target.shape != centre.shape or not np.isfinite(target).all():
+                refuse("calibrate", "y", f"{len(centre)} finite numbers", f"shape {target.shape}")
+            return np.asarray(np.abs(target - centre) / unit)
+        mixture = self._predict(X, keep_draws=True).mixture
+        if mixture is None or not self._flat:
+            refuse("calibrate", "model", "one of one response with a known distribution", type(self).__name__)
+        below = mixture.cdf(torch.as_tensor(self.scaling_y_.apply(target.reshape(-1, 1))))
+        return np.asarray(np.abs(2 * below.numpy()[:, 0] - 1))
 
     def log_density(self, X: Any, y: Any) -> float:
         """Mean log density of observations under the predictive mixture, in the units of y."""

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from slabnet.config.settings import TrainConfig
+from slabnet.data.dependence import INDEPENDENT, Dependence, Rows
+from slabnet.data.holdout import split_rows
 from slabnet.estimators.scaling import Array
 from slabnet.model.networks import Network
 from slabnet.prediction.predict import predict
@@ -85,6 +87,7 @@ def try_out(
     draws: int,
     seed: int,
     keeping: Keeping,
+    dependence: Dependence = INDEPENDENT,
 ) -> Trial:
     """Fit copies of `net` to four fifths of the rows and judge them by the rest.
 
@@ -97,9 +100,7 @@ def try_out(
     >>> try_out(net, x, x, TrainConfig(epochs=2), (1.0, 0.5), draws=5, seed=0, keeping=Keeping()).rows
     20
     """
-    order = np.random.default_rng(seed).permutation(len(x))
-    count = min(len(x) // ASIDE, MOST_ASIDE)
-    held_out, rest = order[:count], order[count:]
+    held_out, rest = _held_out(len(x), seed, dependence)
     size = min(config.batch_size, len(rest))
     densities: dict[float, Array] = {}
     noise: dict[float, Array] = {}
@@ -121,6 +122,16 @@ def try_out(
             best = weight
     found = {weight: float(each.mean()) for weight, each in densities.items()}
     return Trial(best, tuple(noise[best].tolist()), len(held_out), found)
+
+
+def _held_out(rows: int, seed: int, dependence: Dependence) -> tuple[Rows, Rows]:
+    """Positions of the rows held out and of the others: whole groups, or the latest rows, where rows depend."""
+    count = min(rows // ASIDE, MOST_ASIDE)
+    if dependence.groups is None and dependence.times is None:
+        order = np.random.default_rng(seed).permutation(rows)
+        return order[:count], order[count:]
+    rest, aside = split_rows(np.zeros(rows), False, count / rows, seed, dependence.groups, dependence.times)
+    return aside, rest
 
 
 def noise_around(samples: Array, y: Array) -> Array:

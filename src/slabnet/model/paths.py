@@ -193,8 +193,17 @@ def _joined(net: Mixture, each: Sequence[Paths | None]) -> Paths | None:
         wanted=net.join(paths.wanted for paths in known),
         reach=torch.stack([paths.reach for paths in known]).any(0),
         broken=next((f"{start}{broken}" for start, broken in ends.items() if broken is not None), None),
-        entries=[torch.stack(each).any(0) for each in zip(*(paths.entries for paths in known), strict=True)],
+        entries=_aligned([paths.entries for paths in known]),
     )
+
+
+def _aligned(each: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The entries of members counted from the last layer: members may be of different depth."""
+    found: list[Tensor] = []
+    for back in range(1, max(map(len, each)) + 1):
+        there = [entries[-back] for entries in each if len(entries) >= back]
+        found.insert(0, torch.stack(there).any(0))
+    return found
 
 
 def cheapest_path(net: nn.Module, masks: Mapping[str, Mask], output: int | None = None) -> dict[str, Tensor] | None:

@@ -180,7 +180,7 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], 
     answers = table.pop(target)
     known = with_answers(answers, "classes" in kept)
     said = _whose(about.get("job"), path)
-    aside = held_out(about.get("job"), path, answers, "classes" in kept)
+    aside = held_out(about.get("job"), path, answers, "classes" in kept, table)
     if aside is not None and len(aside):
         known = aside.tolist()
         said = [f"The rows below are the {len(aside)} that were held out when it was fitted."]
@@ -255,6 +255,7 @@ def _table_command(job: Mapping[str, Any], model: Path) -> str:
     words = ["slabnet", "fit", str(job["file"]), "--target", str(job["target"]), "--out", model.name]
     words += ["--seed", str(job["seed"]), "--test-size", f"{job['test_size']:g}"]
     words += ["--task", str(job["task"])] if job.get("task") else []
+    words += [word for option in ("group", "time") if job.get(option) for word in (f"--{option}", str(job[option]))]
     for option in ("drop", "categorical"):
         words += [f"--{option}", ",".join(job[option])] if job.get(option) else []
     recipe: dict[str, dict[str, Any]] = {name: dict(part) for name, part in job.get("recipe", {}).items()}
