@@ -72,6 +72,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         refuse("demo", "--out", "a folder that can be made", f"{out} ({error.strerror})")
+    check_writable("demo", out / "digits.slab")
     from slabnet.cli.demo import run_demo, write_demo
 
     found = run_demo(seed, show="lines")
@@ -167,6 +168,8 @@ def _stoppable(out: Path) -> Iterator[None]:
         with halting():
             yield
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
+        for other in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(other, signal.SIG_IGN)  # what is to be said is said, and the code is that of the first one
         number = int(getattr(stopped, "number", signal.SIGINT))
         kept = any(checkpoints_of(out).rglob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if kept else "there is nothing to resume"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,13 +15,13 @@ from slabnet.cli.tables import DOUBT, LEVEL
 from slabnet.cli.tally import Tally
 from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse
 from slabnet.core.figures import written
-from slabnet.core.files import safe_text, writing
+from slabnet.core.files import csv_line, safe_text, writing
 from slabnet.data.holdout import held_out
 from slabnet.data.reading import ROWS, read_chunks
 from slabnet.data.tabular import Report, Table
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
-from slabnet.store import read_header
+from slabnet.store import read_about
 
 Marks = NDArray[np.bool_]
 
@@ -32,7 +30,7 @@ def predict_table(
     model: Path, data: Path, out: Path | None, draws: int | None = None, seed: int | None = None, rows: int = ROWS
 ) -> dict[str, Any]:
     """Predict every row of a table; `out` gets one CSV line a row once all is done, or stays as it was."""
-    about = read_header(model)["about"]
+    about = read_about(model)
     if "table" not in about:
         refuse(
             "predict",
@@ -143,9 +141,7 @@ def answer_rows(model: SlabEstimator, x: Any, first: int, unseen: Marks | None =
 
 def as_csv(rows: list[list[Any]]) -> str:
     """Rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([[_cell(value) for value in row] for row in rows])
-    return buffer.getvalue()
+    return "".join(csv_line(_cell(value) for value in row) for row in rows)
 
 
 def _cell(value: Any) -> Any:

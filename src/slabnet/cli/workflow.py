@@ -23,7 +23,7 @@ from slabnet.prediction.predict import predict
 from slabnet.prediction.ways import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.selection.rules import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import load_selection, read_header, read_selection, save
+from slabnet.store import load_selection, read_about, read_header, read_selection, save
 from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 from slabnet.training.fit import fit
 
@@ -47,7 +47,7 @@ def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
     if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
-    about = read_header(out)["about"]
+    about = read_about(out)
     came = {key: about.get(key) for key in ("data", "recipe")}
     wanted = {"data": name, "recipe": recipe.model_dump(mode="json")}
     for key, value in wanted.items():

@@ -7,14 +7,16 @@ import glob
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from slabnet.core.errors import ArgumentError, FileError, refuse
 
 LONGEST_NAME = 255 - len(f"..{secrets.token_hex(4)}.tmp")  # of a file: its temporary name is longer
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # wide ones too
+_SEPARATORS = ',;\t|"\n\r'
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -27,7 +29,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to piece by piece, which takes the name `path` once the block has ended well."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # what a link leads to is written, and the link stays
     _check_plain("write", path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -38,6 +40,8 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
         with file:
             yield file
             file.flush()
+            with contextlib.suppress(OSError):  # there was none, or it is somebody else's
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -52,7 +56,7 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
 
 def remove_leftovers(path: str | Path) -> None:
     """Take away what processes that were killed while they wrote `path` have left beside it."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     for left in path.parent.glob(f".{glob.escape(path.name)}.????????.tmp"):
         left.unlink(missing_ok=True)
 
@@ -69,15 +73,15 @@ def _flush_folder(folder: Path) -> None:
 
 def check_writable(where: str, path: str | Path) -> Path:
     """`path`, if a file can be put there; asked before long work, so that none is lost."""
-    path = Path(path)
-    if len(os.fsencode(path.name)) > LONGEST_NAME:
+    path, real = Path(path), Path(os.path.realpath(path))
+    if len(os.fsencode(real.name)) > LONGEST_NAME:
         refuse(where, "the output", f"a name of at most {LONGEST_NAME} bytes", f"{path.name[:20]}...")
     if path.is_dir():
         refuse(where, "the output", "the name of a file", f"{path}, a folder")
     _check_plain(where, path)
-    if not path.parent.is_dir():
+    if not real.parent.is_dir():
         refuse(where, "the output", "in a folder that exists", path)
-    if not os.access(path.parent, os.W_OK):
+    if not os.access(real.parent, os.W_OK):
         refuse(where, "the output", "in a folder that can be written", path)
     return path
 
@@ -99,6 +103,19 @@ def is_there(path: str | Path) -> bool:
 def checkpoints_of(out: Path) -> Path:
     """The folder beside a model in which its fit is kept while it runs."""
     return out.with_name(f"{out.name}.checkpoints")
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """A line of CSV. Quotes stand around whatever some reader may take for the end of a cell, a semicolon too.
+
+    >>> csv_line([1, "a;b", 'c"d', ""])
+    '1,"a;b","c""d",\\n'
+    """
+    return ",".join(_quoted(str(cell)) for cell in cells) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in _SEPARATORS) else text
 
 
 def safe_text(text: str) -> str:

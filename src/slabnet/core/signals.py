@@ -21,6 +21,8 @@ def halting() -> Iterator[None]:
     """Make a `Halt` of Ctrl-C and SIGTERM inside the block."""
 
     def halt(number: int, frame: FrameType | None) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)  # a second one would end the clearing up
         raise Halt(number)
 
     before = {number: signal.signal(number, halt) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -135,6 +135,8 @@ def _parquet(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chu
             schema, count = file.schema_arrow, file.metadata.num_rows
         names = _names([str(name) for name in schema.names], path, where)
         texts = [field.name for field in schema if _check_kind(field.name, field.type, where, pa)]
+        if not names:
+            raise FileError(f"{where}: {path} must have columns, got a table without any")
         if in_memory:
             _check_cells(path, count * len(names), where)
         file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)  # each text once

@@ -178,6 +178,6 @@ def _settings(records: list[dict[str, Any]]) -> Section:
         ("versions", ", ".join(versions)),
         ("time of all runs", f"{short(seconds)} s"),
     ]
-    code = [("To repeat them", commands)]
+    code = [("To repeat them, as the records say", commands)]
     code += [("Where the settings are not those of the paper's text", "\n".join(said))] if said else []
     return Section("settings", "How to repeat it", facts=facts, code=code)

@@ -328,7 +328,7 @@ def _settings(measured: Measured) -> Section:
     ]
     facts += [("seed", str(subject.seed))] if subject.seed is not None else []
     facts += [(f"page made with {name}", value) for name, value in versions().items()]
-    code = [("To repeat it", subject.command)] if subject.command else []
+    code = [("To repeat it, as the file says", subject.command)] if subject.command else []
     lines = list(_flat(subject.settings))
     text = "\n".join(f"{name} = {value}" for name, value in lines)
     code += [("Settings", text)] if text else []

@@ -77,8 +77,9 @@ class Checkpoints:
 class Keeper:
     """Writes the checkpoints of one run, and finds the one to go on from."""
 
-    def __init__(self, settings: Checkpoints, run: dict[str, Any]) -> None:
+    def __init__(self, settings: Checkpoints, run: dict[str, Any], made_by: dict[str, Any] | None = None) -> None:
         self.settings, self.run = settings, run
+        self.made_by = made_by or {}  # what decides over rounding: passes and threads
         self.folder = Path(settings.folder)
         self.caught: int | None = None
         self._steps = 0
@@ -102,6 +103,7 @@ class Keeper:
         started = time.monotonic()
         path = self.folder / f"checkpoint-{steps:010d}{'-end' if state.get('finished') else ''}.slab"
         header = {"kind": "checkpoint", "format": FORMAT, "version": __version__, "run": self.run, "state": state}
+        header |= {"made_by": self.made_by}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -162,8 +164,18 @@ class Keeper:
                 self._damaged.append(path)
                 continue
             self._check_same(header.get("run", {}), path)
+            self._compare_makers(header.get("made_by"), path)
             return header["state"], tensors
         return None
+
+    def _compare_makers(self, other: Any, path: Path) -> None:
+        """Say where going on will round otherwise, so that the bytes at the end may be other ones."""
+        if not isinstance(other, dict):  # of an earlier version
+            return
+        for name, value in self.made_by.items():
+            if name in other and other[name] != value:
+                said = "resume: %s was written with %s %s, not %s: the result may differ in its last digits"
+                logger.warning(said, one_line(path, 300), one_line(other[name]), name, value)
 
     def _check_same(self, other: Any, path: Path) -> None:
         """Refuse to go on with another configuration or other data, and name what differs."""

@@ -21,7 +21,7 @@ from slabnet.core.noise import Seed
 from slabnet.core.records import History
 from slabnet.core.threads import threads_for
 from slabnet.distributed.group import current_group
-from slabnet.kernels.native import chosen, passes
+from slabnet.kernels.native import chosen, passes, variant
 from slabnet.model.attach import resolve_likelihood
 from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture
@@ -123,7 +123,11 @@ class _Task:
         ):
             if kept is None:
                 return Loop(state, watch, self.on_epoch).run()
-            keeper = Keeper(kept, setup.describe())
+            made_by = {
+                "threads": torch.get_num_threads(),
+                "passes": (variant() or "torch") if chosen() == "auto" else chosen(),
+            }
+            keeper = Keeper(kept, setup.describe(), made_by)
             with holding(keeper.folder, "fit") if group.leads else nullcontext():
                 if group.leads:
                     keeper.clean()
