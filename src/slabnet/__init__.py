@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from slabnet.model.drawing import drawing, mean
     from slabnet.model.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
     from slabnet.model.elbo import RunningMean, elbo, kl
+    from slabnet.model.gates import column_inclusion
     from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
     from slabnet.model.likelihoods import (
         Bernoulli,
@@ -111,6 +112,7 @@ _WHERE = {
     "prediction.extrapolation": ["TrainingSupport"],
     "prediction.importance": ["input_effects", "input_reach", "member_reach", "prior_reach"],
     "prediction.inspection": ["inspect_network"],
+    "model.gates": ["column_inclusion"],
     "model.layers": ["Conv1d", "Conv2d", "Conv3d", "Linear"],
     "model.likelihoods": [
         "Bernoulli",

@@ -21,6 +21,7 @@ from slabnet.kernels.sparse import IDENTITY, SparseChain, SparseLayer, applies
 from slabnet.model.activations import activation_of, in_c
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Mask, drawable_layers
+from slabnet.model.gates import Gates
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.likelihoods import Likelihood
@@ -166,7 +167,8 @@ def _check(net: nn.Module, selection: Selection) -> None:
     if obstacle is not None:
         allowed = "a chain of spike-and-slab layers, activations, pooling and flattening"
         refuse("compact", "net", allowed, f"{obstacle}, which cannot be cut exactly")
-    shapes = {name: [tuple(b.mu.shape) for b in layer.blocks()] for name, layer in drawable_layers(net).items()}
+    held = {name: layer.blocks() for name, layer in drawable_layers(net).items()}
+    shapes = {name: [tuple(b.mu.shape) for b in blocks] for name, blocks in held.items() if blocks}
     came = {name: [tuple(part.shape) for part in mask] for name, mask in selection.masks.items()}
     if shapes != came:
         refuse("compact", "selection", "one of this network", f"masks for {', '.join(came)} of other names or shapes")
@@ -181,7 +183,7 @@ def _obstacle(net: nn.Module) -> str | None:
         return "Compact, a network that is small already"
     body = net.body if isinstance(net, Network) else net
     for name, part in body.named_modules():
-        if isinstance(part, nn.Sequential):
+        if isinstance(part, (nn.Sequential, Gates)):
             continue
         inside = name.rpartition(".")[0]
         if any(isinstance(body.get_submodule(above), SlabLayer) for above in _above(inside)):

@@ -83,6 +83,10 @@ class Drawable(nn.Module):
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)
         return local_draw(mean, variance, seed, scope.place.first_row)
 
+    def drawn_by(self, draw: Draw, scope: Scope) -> tuple[tuple[Drawn, ...], Tensor | None]:
+        """The layer's blocks as `draw` draws them, and the divergence where the same pass gives it."""
+        return draw.draw_layer(self, scope)
+
     def draw_relaxed(
         self, blocks: Sequence[Block], seeds: Sequence[Tensor], delta: float, hard: bool, kl: Divergence
     ) -> tuple[list[Tensor], Tensor] | None:
@@ -119,6 +123,11 @@ class Draw:
     @property
     def draws_weights(self) -> bool:
         return True
+
+    @property
+    def draws_indicators(self) -> bool:
+        """Whether gamma is drawn too, where it was not decided."""
+        return False
 
     @property
     def decided(self) -> Mapping[str, Mask] | None:
@@ -197,10 +206,14 @@ class Scope:
             pin(block, torch.ones_like(mask), mask) for block, mask in zip(blocks, self._masks[layer], strict=True)
         )
 
+    def decides(self, layer: Drawable) -> bool:
+        """Whether the layer's gamma was decided beforehand."""
+        return layer in self._masks
+
     def weights(self, layer: Drawable) -> tuple[Drawn, ...]:
         """The layer's drawn weights: drawn at the first call, the same ever after."""
         if self.first_use(layer):
-            self._drawn[layer], kl = self.draw.draw_layer(layer, self)
+            self._drawn[layer], kl = layer.drawn_by(self.draw, self)
             if kl is not None and self.divergence is not None:
                 self._kl[layer] = self.divergence, kl
         return self._drawn[layer]

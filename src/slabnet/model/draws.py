@@ -57,6 +57,10 @@ class Relaxed(Draw):
         check_number(self.name, "delta", self.delta, above=0)
 
     @property
+    def draws_indicators(self) -> bool:
+        return True
+
+    @property
     def hard(self) -> bool:
         """Whether the forward pass rounds gamma."""
         return False
@@ -91,6 +95,10 @@ class StraightThrough(Relaxed):
 @dataclass(frozen=True)
 class Exact(Draw):
     """gamma ~ Bernoulli(alpha), beta ~ N(mu, sigma^2): the posterior itself (Algorithm 2)."""
+
+    @property
+    def draws_indicators(self) -> bool:
+        return True
 
     def draw(self, block: Block, seed: Tensor) -> Drawn:
         return draw_exact(block, seed)
@@ -153,6 +161,10 @@ class Fixed(Draw):
     @property
     def draws_weights(self) -> bool:
         return self.base.draws_weights
+
+    @property
+    def draws_indicators(self) -> bool:
+        return self.base.draws_indicators
 
     @property
     def trains(self) -> bool:

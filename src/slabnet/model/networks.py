@@ -13,13 +13,14 @@ from torch.nn.utils import skip_init
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS
-from slabnet.config.settings import Prior, Start
+from slabnet.config.settings import Beta, Prior, Start
 from slabnet.config.slabs import GaussianSlab
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.drawing import drawable_layers
+from slabnet.model.gates import GatedLinear, GatePlan, Gates
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
 from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
@@ -97,21 +98,44 @@ class _Builder:
         self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
         self.seed = seed_number(seed, "network")
 
-    def linear(self, inputs: int, outputs: int, again: Again | None = None) -> nn.Module:
-        return self._layer(Linear, nn.Linear, (outputs, inputs), (inputs, outputs), {}, again)
+    def linear(
+        self, inputs: int, outputs: int, again: Again | None, reads: Sequence[tuple[Gates | None, Tensor]]
+    ) -> nn.Module:
+        gated = any(gates is not None for gates, _ in reads)
+        kind = GatedLinear if gated else Linear
+        made = self._layer(kind, nn.Linear, (outputs, inputs), (inputs, outputs), {}, again)
+        return made.behind(*reads) if isinstance(made, GatedLinear) else made
 
-    def dense(self, sizes: Sequence[int], activation: str, skip: bool) -> list[nn.Module]:
+    def dense(self, sizes: Sequence[int], activation: str, skip: bool, plan: GatePlan) -> list[nn.Module]:
         """Linear layers with activations between them; with `skip` each one behind the first reads [units; inputs]."""
         first, features = self.built, sizes[0]
         skip = skip and len(sizes) > 2  # a single layer reads the inputs as it is
         parts: list[nn.Module] = [Fork(features)] if skip else []
+        of_inputs = self._gates(plan, plan.names, "inputs", parts), torch.tensor(plan.group or range(features))
+        reads = of_inputs
         for inputs, outputs in itertools.pairwise(sizes):
             if skip and self.built > first:
-                parts += [Join(), self.linear(inputs + features, outputs, Again(features, first))]
+                again = Again(features, first)
+                parts += [Join(), self.linear(inputs + features, outputs, again, (reads, of_inputs))]
             else:
-                parts.append(self.linear(inputs, outputs))
+                parts.append(self.linear(inputs, outputs, None, (reads,)))
             parts.append(make_activation(activation))
+            names = [f"unit {self.built - first}.{i}" for i in range(outputs)]
+            if self.built - first < len(sizes) - 1:
+                reads = self._gates(plan, names, "units", parts), torch.arange(outputs)
         return parts[:-1]
+
+    def _gates(self, plan: GatePlan, names: Sequence[str], kind: str, parts: list[nn.Module]) -> Gates | None:
+        """Gates of this kind where the plan has them, as one more part."""
+        if kind not in plan.kinds:
+            return None
+        if self.method.posterior != "spike_slab" or self.method.wrapper is not None:
+            refuse("mlp", "gates", "left out for a method without indicators of its own", self.method.name)
+        if isinstance(self.prior.psi, Beta) or not isinstance(self.prior.slab, GaussianSlab):
+            refuse("mlp", "gates", "used with numbers for psi and the gaussian slab", self.prior.psi)
+        made = Gates(kind, names, plan.psi, self.start, keyed_generator(self.seed, "gates", len(parts)))
+        parts.append(made)
+        return made
 
     def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
         shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
@@ -174,6 +198,9 @@ def mlp(
     likelihood: Likelihood | str = "categorical",
     options: Mapping[str, float] | None = None,
     members: int = 1,
+    gates: str | Sequence[str] | None = None,
+    column_groups: Mapping[str, Sequence[int]] | None = None,
+    psi_gate: float | Beta | None = None,
     seed: Seed = 0,
 ) -> Network:
     """A fully connected network: inputs, hidden widths, outputs (eq. 2). The last layer has no activation.
@@ -181,6 +208,10 @@ def mlp(
     method: a row of `METHODS`; options: settings of that method, such as {"rate": 0.2} for mc-dropout.
     skip: every layer behind the first reads the inputs again, beside the units of the layer before (an input-skip
         network): what is linear then takes a weight for each input, and depth is there for the rest.
+    gates: "inputs" puts an indicator above all weights that read one input, in whatever layer, and "units" above all
+        that read one hidden unit; both may be given. `column_inclusion` gives their posterior probabilities.
+    column_groups: inputs that have one gate together, by name; psi_gate: the chance of a gate to be open before the
+        data, a number or `Beta(a, b)`; None learns it from `Beta(1, 1)`.
     members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> net = mlp((4, 8, 3))
@@ -199,11 +230,13 @@ def mlp(
     if check_whole("mlp", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"activation": activation, "method": method, "prior": prior, "start": start}
         given |= {"likelihood": likelihood, "options": options, "skip": skip}
+        given |= {"gates": gates, "column_groups": column_groups, "psi_gate": psi_gate}
         return _several(members, seed, lambda own: mlp(sizes, seed=own, **given))
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
-    parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip))]
+    plan = GatePlan.of(sizes[0], gates, column_groups, psi_gate)
+    parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip), plan)]
     spec: dict[str, Any] = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
-    spec |= {"skip": True} if skip else {}
+    spec |= ({"skip": True} if skip else {}) | plan.spec(column_groups)
     return _finish(parts, spec, build, likelihood, sizes[-1])
 
 
@@ -259,7 +292,7 @@ def convnet(
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
-    parts += build.dense(dense, activation, _checked_skip("convnet", skip))
+    parts += build.dense(dense, activation, _checked_skip("convnet", skip), GatePlan())
     spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
     spec |= {"skip": True} if skip else {}
@@ -304,6 +337,8 @@ def build_network(spec: dict[str, Any]) -> Network:
         if name in options:
             refuse("network", name, "left out of a specification", options[name])
     prior = Prior(**options.pop("prior"))
+    if isinstance(options.get("psi_gate"), dict):
+        options["psi_gate"] = Beta(**options["psi_gate"])
     likelihood = likelihood_from(options.pop("likelihood"))
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from slabnet.model.activations import is_elementwise
 from slabnet.model.baselines import InputNoise
 from slabnet.model.drawing import Mask, drawable_layers
+from slabnet.model.gates import Gates
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.mixture import Mixture
@@ -273,6 +274,8 @@ def flat_parts(module: nn.Module) -> list[nn.Module] | None:
                 return None
             parts += inner
         return parts
+    if isinstance(module, Gates):  # what it decides stands in the layers' alphas
+        return []
     if isinstance(module, InputNoise):  # a factor on each input joins no units
         return flat_parts(module.inner)
     plain = isinstance(module, (SlabLayer, Fork, Join, *POOLING)) or is_elementwise(module)

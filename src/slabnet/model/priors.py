@@ -193,6 +193,10 @@ class LayerPrior(nn.Module):
 
     @torch.no_grad()
     def weight_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
+        """`each_kl` as numbers."""
+        return self.each_kl(blocks)
+
+    def each_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
         """KL of q(beta, gamma) of each single weight from its prior (eq. 3 and 6), block by block."""
         each, log_s = [], self._log_sigma_beta(blocks[0].mu)
         for block, (log_psi, log_not_psi) in zip(blocks, self._inclusion(blocks)[0], strict=True):
@@ -251,7 +255,7 @@ class LayerPrior(nn.Module):
             own = blocks  # what this psi is the chance of
             if self.log_input_psi is not None:
                 own = _where_open(blocks, ~self.log_input_psi.isnan())
-            log_psi, log_not_psi, extra = _beta_posterior(self.psi, own, mu)
+            log_psi, log_not_psi, extra = beta_posterior(self.psi, own, mu)
         else:
             log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
         logs = []
@@ -271,7 +275,7 @@ def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
     return total(terms) if extra is None else total([extra, *terms])
 
 
-def _beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q(psi) = Beta(a + sum alpha, b + sum (1 - alpha)), the best one given alpha.
 
     It is held constant: at its optimum the bound has no slope in it, so alpha's gradient is unchanged.

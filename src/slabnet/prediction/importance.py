@@ -70,7 +70,7 @@ def prior_reach(net: nn.Module, draws: int = 100, *, seed: Seed = 0) -> float:
         masks: dict[str, Mask] = {}
         for name, layer in slab_layers(net).items():
             shape = layer.weight.mu.shape
-            psi = torch.as_tensor(layer.prior.psi_now(layer.blocks()), dtype=torch.float64).cpu()
+            psi = torch.as_tensor(layer.psi_now(), dtype=torch.float64).cpu()
             masks[name] = (
                 (torch.rand(shape, generator=generator, dtype=torch.float64) < psi).to(layer.weight.mu.device),
             )

@@ -45,7 +45,7 @@ class AlphaTracker:
         with torch.no_grad():
             for layer, alpha, before in zip(self.layers, now, then, strict=True):
                 moved = (alpha - before).abs() > MOVED
-                rests = (alpha - layer.prior.resting_alpha(layer.blocks()).cpu()).abs() <= MOVED
+                rests = (alpha - layer.resting_alpha().cpu()).abs() <= MOVED
                 expected += float(alpha.sum(dtype=torch.float64))
                 median += int((alpha > 0.5).sum())
                 moving += int(moved.sum())

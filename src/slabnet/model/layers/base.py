@@ -76,6 +76,14 @@ class SlabLayer(Drawable):
         block = self.blocks()[0]
         return torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
 
+    def psi_now(self) -> Tensor:
+        """The chance of each weight to be in the model before the data; a learned one as it stands."""
+        return self.prior.psi_now(self.blocks())
+
+    def resting_alpha(self) -> Tensor:
+        """Where `alpha` rests when the data say nothing."""
+        return self.prior.resting_alpha(self.blocks())
+
     @property
     def plain_prior(self) -> bool:
         """Whether nothing of the prior is learned, and no indicator was decided beforehand."""
