@@ -20,11 +20,12 @@ from slabnet.core.files import check_writable, is_there
 from slabnet.core.records import Selection
 from slabnet.core.version import __version__
 from slabnet.model.attach import attach_likelihood, likelihood_of
+from slabnet.model.declared import weigh
 from slabnet.model.drawing import Mask
 from slabnet.model.layers import SlabLayer
 from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, likelihood_from
 from slabnet.model.mixture import members_in
-from slabnet.model.networks import Network, build_network, weigh
+from slabnet.model.networks import Network, build_network
 from slabnet.selection.rules import describe, slab_layers
 
 FORMAT = 1

@@ -14,8 +14,8 @@ from slabnet.compact.parts import WIDEST, is_sizes, plain_part
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior
 from slabnet.core.errors import SlabnetError, check_choice, one_line
+from slabnet.model.declared import MOST_LAYERS
 from slabnet.model.likelihoods import likelihood_from
-from slabnet.model.networks import MOST_LAYERS
 from slabnet.model.priors import LayerPrior
 from slabnet.model.skips import Fork, Join
 

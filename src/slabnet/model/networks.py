@@ -19,6 +19,7 @@ from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
+from slabnet.model.declared import members_of_spec
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.gates import GatedLinear, GatePlan, Gates
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
@@ -29,10 +30,8 @@ from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import Again, layer_prior
 from slabnet.model.skips import Fork, Join, chained
 
-__all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp", "weigh"]
+__all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp"]
 
-MOST_LAYERS = 1000  # that are built from a file
-WIDEST = 2**24  # sizes that a file may declare
 
 _PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
@@ -331,7 +330,7 @@ def build_network(spec: dict[str, Any]) -> Network:
     """Build a network from its specification, as a model file holds it; the parameters are fresh."""
     options = dict(spec)
     if options.get("kind") == "mixture":
-        return Mixture([build_network(member) for member in _members_of(spec)])
+        return Mixture([build_network(member) for member in members_of_spec(spec)])
     kind = check_choice("network", "kind", options.pop("kind", None), ("mlp", "convnet"))
     for name in ("start", "seed"):
         if name in options:
@@ -341,63 +340,3 @@ def build_network(spec: dict[str, Any]) -> Network:
         options["psi_gate"] = Beta(**options["psi_gate"])
     likelihood = likelihood_from(options.pop("likelihood"))
     return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
-
-
-def _members_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """The specifications of the members of a mixture."""
-    members = spec.get("members")
-    if not isinstance(members, list) or not 1 <= len(members) <= MOST_MEMBERS:
-        refuse("network", "members", f"a list of 1 to {MOST_MEMBERS} specifications", type(members).__name__)
-    if any(not isinstance(member, dict) or member.get("kind") == "mixture" for member in members):
-        refuse("network", "members", "specifications of single networks", "something else among them")
-    return members
-
-
-def weigh(spec: dict[str, Any], tensors: int, numbers: int) -> str | None:
-    """What `build_network(spec)` would need beyond so many tensors and numbers, in words; found without making any."""
-    layers, weights = _declared(spec, min(tensors, MOST_LAYERS))
-    if layers > min(tensors, MOST_LAYERS) or weights > numbers:
-        return f"too small for {layers} layers of {weights} weights"
-    return None
-
-
-def _declared(spec: dict[str, Any], most: int) -> tuple[int, int]:
-    """(layers, weights) of a network of at most so many layers, the least that it would have.
-
-    No length and no width that a file declares is multiplied before it is known to be small.
-    """
-    if spec.get("kind") == "mixture":
-        counts = [_declared(member, most) for member in _members_of(spec)]
-        return sum(layers for layers, _ in counts), sum(weights for _, weights in counts)
-    for name in ("channels", "hidden") if spec.get("kind") == "convnet" else ("sizes",):
-        if len(spec[name]) > most + 1:
-            refuse("network", name, f"at most {most + 1} long for the tensors there are", f"{len(spec[name])} of them")
-    each: list[int] = []
-    if spec.get("kind") == "convnet":
-        shape, kernel, pool = spec["input_shape"], spec["kernel_size"], spec["pool"]
-        if not isinstance(shape, list) or len(shape) - 1 not in _SLAB:
-            refuse("convnet", "input_shape", "channels and one to three sizes", shape)
-        least = [*((1, size) for size in (*shape, kernel, pool, *spec["channels"])), (1, spec["classes"])]
-        _check_below(WIDEST, least)
-        sides = shape[1:]
-        for _ in spec["channels"]:
-            sides = [side // pool for side in sides]
-        widths = [shape[0], *spec["channels"]]
-        each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise(widths)]
-        dense = [widths[-1] * math.prod(sides), *spec["hidden"], spec["classes"]]
-    else:
-        dense = list(spec["sizes"])
-    _check_below(WIDEST**3 * WIDEST, [(0, size) for size in dense])
-    copies = dense[0] if spec.get("skip") else 0  # what every layer behind the first reads besides units
-    each += [(a + (copies if index else 0)) * b for index, (a, b) in enumerate(itertools.pairwise(dense))]
-    members = spec.get("options", {}).get("members", 1) if spec.get("method") == "ensemble" else 1
-    outputs = spec["likelihood"].get("outputs", 0)  # each of which has a dispersion
-    _check_below(WIDEST, [(1, members), (0, outputs)])
-    return members * len(each), members * sum(each) + outputs
-
-
-def _check_below(most: int, sizes: list[tuple[int, Any]]) -> None:
-    """Refuse sizes that are no whole numbers, or larger than any that we make."""
-    for least, size in sizes:
-        if check_whole("network", "sizes", size, at_least=least) > most:
-            refuse("network", "sizes", f"at most {most}", size)
