@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from slabnet.compact.codec import Misfit, pack, unpack
 from slabnet.compact.network import Compact
+from slabnet.config.fit_card import FitCard
 from slabnet.core.containers import as_text, read_container, write_container
 from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
 from slabnet.core.files import check_writable, is_there
@@ -48,6 +49,7 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
     {'note': 'untrained'}
     """
     path = check_writable("save", path)
+    card = FitCard(**about)
     likelihood = likelihood_of(net)
     if any(isinstance(member, Compact) for member in members_in(net)):
         refuse("save", "net", "the whole mixture, with selection=", "a mixture of compact networks")
@@ -68,7 +70,7 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
         "priors": {} if isinstance(net, Network) else _priors(net),
         "rule": None if selection is None else selection.rule,
         "threshold": None if selection is None else selection.threshold,
-        "about": about,
+        "about": card.to_header(),
     }
     numbers = sum(value.numel() for value in tensors.values())
     if isinstance(net, Network) and not isinstance(net, Compact):
@@ -202,6 +204,11 @@ def read_selection(path: str | Path) -> dict[str, Any]:
         if name.endswith(":0")
     }
     return {"rule": header["rule"], "threshold": header.get("threshold"), "layers": layers}
+
+
+def read_card(path: str | Path) -> FitCard:
+    """What a model file says of its fit."""
+    return FitCard.of(read_header(path), path)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:

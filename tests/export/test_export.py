@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import slabnet as sn
 from slabnet.config.activations import ACTIVATIONS
+from slabnet.config.fit_card import FitCard
 from slabnet.export.as_numpy import to_numpy
 from slabnet.export.as_onnx import to_onnx
 from slabnet.export.as_torch import to_torch
@@ -133,7 +134,7 @@ def of_draws(likelihood: str, skip: bool = False) -> Case:
         torch.testing.assert_close(torch.from_numpy(spread), want.total, rtol=1e-4, atol=1e-5)
         assert "logits" not in found
 
-    return Case(make_plan(net, chosen, 5, seed=3, about=about), batches((9,))[:3], check)
+    return Case(make_plan(net, chosen, 5, seed=3, card=FitCard(**about)), batches((9,))[:3], check)
 
 
 def of_yes_or_no() -> Case:
@@ -211,7 +212,7 @@ def test_the_command_and_what_goes_beside_it(tmp_path: Path) -> None:
     chosen = sn.budget_model(net, weights=12)
     scaling: dict[str, list[float]] = {"centre": [0.0, 1.0, 2.0, 3.0], "scale": [1.0, 1.0, 2.0, 1.0]}
     columns = [{"name": "b", "categories": ["x", "y"]}]
-    about: dict[str, Any] = {"input_names": ["a", "b=x", "b=y", "c"], "table": columns}
+    about: dict[str, Any] = {"input_names": ["a", "b=x", "b=y", "c"], "table": {"columns": columns}}
     about["estimator"] = {"scaling_x": scaling}
     sn.save(net, tmp_path / "m.slab", selection=chosen, **about)
     run = command("m.slab", "--to", "onnx", "--out", "m.onnx", "--json", cwd=tmp_path)
@@ -220,7 +221,7 @@ def test_the_command_and_what_goes_beside_it(tmp_path: Path) -> None:
     assert told["written"] == ["m.onnx", "m.onnx.json"]
     assert told["input_names"] == about["input_names"]
     beside = json.loads((tmp_path / "m.onnx.json").read_text())
-    assert beside["preprocessing"] == {"table": columns}
+    assert beside["preprocessing"] == {"table": {"columns": columns}}
     import onnx
 
     (props,) = onnx.load(tmp_path / "m.onnx").metadata_props

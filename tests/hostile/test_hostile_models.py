@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 import slabnet as sn
+from slabnet.cli.table_predictions import predict_table
 from slabnet.cli.workflow import inspect_file
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import SlabnetError
 from slabnet.estimators.files import load_estimator, save_estimator
+from slabnet.export import export
 from slabnet.prediction.inspection import as_text
+from slabnet.report.subject import subject_from_file
 from slabnet.store import FORMAT
 
 Parts = tuple[dict[str, Any], dict[str, Tensor]]
@@ -130,13 +134,36 @@ def test_a_module_of_the_user_s_own_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "about",
-    [{"history": "x"}, {"history": {"alpha_moving": "x"}}, {"input_names": ["a"]}, {"input_names": 5}, {"epochs": 1}],
+    [{"history": {"alpha_moving": "x"}}, {"input_names": ["a"]}, {"note": 5}],
 )
 def test_inspect_takes_what_is_kept_beside_a_model_only_if_it_fits(
     about: dict[str, Any], whole: Parts, tmp_path: Path
 ) -> None:
     write_container(tmp_path / "m.slab", whole[0] | {"about": about}, whole[1])
     assert "Every output" in as_text(inspect_file(tmp_path / "m.slab", 2))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{"history": "x"}, {"input_names": 5}, {"epochs": 1}, {"task": "x"}, {"estimator": {"draws": "x"}}, {"job": []}],
+)
+def test_a_card_that_no_fit_wrote_is_refused_in_one_line(about: dict[str, Any], whole: Parts, tmp_path: Path) -> None:
+    path = tmp_path / "m.slab"
+    write_container(path, whole[0] | {"about": about}, whole[1])
+    readers: list[Callable[[], object]] = [
+        lambda: inspect_file(path, 2),
+        lambda: subject_from_file(path),
+        lambda: export(path, "numpy", tmp_path / "m.py"),
+        lambda: predict_table(path, tmp_path / "t.csv", None),
+        lambda: load_estimator(path),
+    ]
+    for read in readers:
+        with pytest.raises(sn.FileError, match=f"{path} must say what its fit was") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(sn.ArgumentError):
+        sn.save(sn.mlp((3, 2)), tmp_path / "other.slab", **about)
+    assert not (tmp_path / "other.slab").exists()
 
 
 def test_a_selection_is_told_from_a_model() -> None:

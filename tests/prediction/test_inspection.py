@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.config.fit_card import FitCard
 from slabnet.prediction.inspection import as_text, histogram, inspect_network
 
 
@@ -23,7 +24,8 @@ def network() -> sn.Network:
 def test_numbers_are_those_of_the_selection_and_of_the_draws() -> None:
     net = network()
     names = ["age", "b", "c", "dose\n", "e", "f"]
-    found = inspect_network(net, {"history": {"alpha_moving": 0.01, "alpha_at_prior": 0.5}, "input_names": names})
+    card = FitCard(history={"alpha_moving": 0.01, "alpha_at_prior": 0.5}, input_names=names)
+    found = inspect_network(net, card)
     chosen = sn.median_model(net)
     assert found["total"]["median_weights"] == chosen.weights
     assert found["total"]["density_active"] == chosen.total.active

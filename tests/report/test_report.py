@@ -17,12 +17,14 @@ import pytest
 import torch
 
 import slabnet as sn
+from slabnet.core.containers import read_container, write_container
 from slabnet.estimators.scaling import Scaling
 from slabnet.report import live
 from slabnet.report.measure import Measured, as_classes
 from slabnet.report.page import as_json
 from slabnet.report.subject import Subject, subject_from_file
 from slabnet.report.write import model_page, report_file
+from slabnet.store import FORMAT
 
 ORDER = ["summary", "live", "ways", "inputs", "network", "alpha", "training", "trust", "cases", "settings"]
 HOSTILE = ["<script>alert(1)</script>", "</style><b>", "\"'>&", "</script><img src=x onerror=alert(1)>"]
@@ -277,7 +279,9 @@ def test_yes_or_no_is_two_classes() -> None:
     ],
 )
 def test_a_file_that_misdescribes_its_fit_is_one_line(about: dict[str, Any], tmp_path: Path) -> None:
-    sn.save(sn.mlp((64, 10)), tmp_path / "m.slab", **{"data": "digits"} | about)
+    sn.save(sn.mlp((64, 10)), tmp_path / "m.slab")
+    header, tensors = read_container(tmp_path / "m.slab", "test", FORMAT)
+    write_container(tmp_path / "m.slab", header | {"about": {"data": "digits"} | about}, tensors)
     with pytest.raises(sn.SlabnetError) as found:
         report_file(tmp_path / "m.slab", tmp_path / "r.html")
     assert "\n" not in str(found.value)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from slabnet.cli.tables import DOUBT, LEVEL
 from slabnet.cli.tally import Tally
+from slabnet.config.fit_card import FitCard
 from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse
 from slabnet.core.figures import written
 from slabnet.core.files import csv_line, safe_text, writing
@@ -21,7 +22,7 @@ from slabnet.data.reading import ROWS, read_chunks
 from slabnet.data.tabular import Report, Table
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
-from slabnet.store import read_about
+from slabnet.store import read_card
 
 Marks = NDArray[np.bool_]
 
@@ -30,21 +31,21 @@ def predict_table(
     model: Path, data: Path, out: Path | None, draws: int | None = None, seed: int | None = None, rows: int = ROWS
 ) -> dict[str, Any]:
     """Predict every row of a table; `out` gets one CSV line a row once all is done, or stays as it was."""
-    about = read_about(model)
-    if "table" not in about:
+    card = read_card(model)
+    if card.table is None:
         refuse(
             "predict",
             "MODEL",
             "one that was fitted to a table",
-            f"{model}, fitted to {about.get('data', 'something else')}",
+            f"{model}, fitted to {card.data or 'something else'}",
         )
-    prepared, estimator = Table.from_dict(about["table"]), load_estimator(model).on_inputs()
+    prepared, estimator = Table.from_dict(card.table), load_estimator(model).on_inputs()
     if len(prepared.inputs) != estimator.n_features_in_:
         raise FileError(f"predict: {model} must have as many inputs as its columns make, got other numbers")
     estimator.draws = estimator.draws if draws is None else draws
     estimator._seed = estimator._seed if seed is None else seed
-    target = str(about.get("target"))
-    trained = _trained(about, data, isinstance(estimator, SlabClassifier))
+    target = str(card.target)
+    trained = _trained(card, data, isinstance(estimator, SlabClassifier))
     total, met, tally = 0, Report(), Tally(estimator, prepared.target)
     with writing(out) if out is not None else nullcontext() as file:
         for chunk in read_chunks(data, "predict", rows):
@@ -64,15 +65,15 @@ def predict_table(
             total += count
         if not total:
             raise FileError(f"predict: {data} must hold rows, got column names only")
-    found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": about.get("task"), "target": target}
+    found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": card.task, "target": target}
     odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
     found["extrapolates"] = tally.outside if estimator.support_ is not None else None
     return found | tally.result() | {"notes": met.lines() + ([odd] if tally.strange else [])}
 
 
-def _trained(about: dict[str, Any], data: Path, classes: bool) -> Marks | None:
+def _trained(card: FitCard, data: Path, classes: bool) -> Marks | None:
     """Which rows of the table were fitted, where it is the very file of the fit; None for other tables."""
-    target, job = str(about.get("target")), about.get("job")
+    target, job = str(card.target), card.job
     if not isinstance(job, dict) or job.get("sha256") != hashlib.sha256(data.read_bytes()).hexdigest():
         return None
     needed = {name for name in (target, job.get("group"), job.get("time")) if name is not None}

@@ -32,7 +32,7 @@ from slabnet.estimators.scaling import constant_columns
 from slabnet.estimators.warnings import far_values
 from slabnet.model.mixture import members_in
 from slabnet.prediction.scores import class_scores, headline, number_scores
-from slabnet.store import read_about
+from slabnet.store import read_card
 from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 
 LEVEL = DOUBT = 0.95
@@ -88,7 +88,7 @@ def table_finished(out: Path, job: TableJob) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
     if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
-    kept = read_about(out).get("job") or {}
+    kept = read_card(out).job or {}
     for key, value in job.to_dict().items():
         if kept.get(key) != value:
             refuse("fit", "--resume", f"used with the settings {out} was fitted with", f"another {key}")

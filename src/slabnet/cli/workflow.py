@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slabnet.config.fit_card import FitCard
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import one_line, refuse
 from slabnet.core.files import checkpoints_of, write_atomically
@@ -23,7 +24,7 @@ from slabnet.prediction.predict import predict
 from slabnet.prediction.ways import DOUBT, Row, plain_row, spike_slab_rows
 from slabnet.selection.rules import threshold_model
 from slabnet.store import load as load_model
-from slabnet.store import load_selection, read_about, read_header, read_selection, save
+from slabnet.store import load_selection, read_card, read_header, read_selection, save
 from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 from slabnet.training.fit import fit
 
@@ -47,8 +48,8 @@ def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
     if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
-    about = read_about(out)
-    came = {key: about.get(key) for key in ("data", "recipe")}
+    card = read_card(out)
+    came = {"data": card.data, "recipe": card.recipe}
     wanted = {"data": name, "recipe": recipe.model_dump(mode="json")}
     for key, value in wanted.items():
         if came[key] != value:
@@ -135,8 +136,8 @@ def inspect_file(model: Path, draws: int) -> dict[str, Any]:
     if net.method.posterior is None:
         has = "a method whose weights have a posterior"
         refuse("inspect", "MODEL", has, f"{net.method.name}, whose weights are plain numbers, all in use")
-    about = header["about"] if net.method.selects else {}
-    return found | {"method": net.method.name} | inspect_network(net, about, draws)
+    card = FitCard.of(header, model) if net.method.selects else None
+    return found | {"method": net.method.name} | inspect_network(net, card, draws)
 
 
 def _as_csv(prediction: Prediction) -> str:

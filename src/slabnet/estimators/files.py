@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slabnet.config.fit_card import EstimatorCard, FitCard, ScalingCard
 from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
 from slabnet.core.records import Epoch, History
 from slabnet.data.tabular import Table
@@ -83,12 +84,12 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
 def load_estimator(path: str | Path) -> SlabEstimator:
     """Read what `save_estimator` wrote: an estimator that predicts as the saved one did."""
     net, header = load_with_header(path)
-    kept = header["about"].get("estimator")
-    if not isinstance(kept, dict):
+    card = FitCard.of(header, path)
+    if card.estimator is None:
         refuse("load_estimator", "path", "the file of an estimator or of a fitted table", f"{path}, one without")
     assert isinstance(net, Network)
     try:
-        model = _filled(net, kept, header["about"])
+        model = _filled(net, card.estimator, card)
         model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
         model.conformal_ = _calibration(kept.get("conformal"))
     except SlabnetError:
@@ -98,47 +99,56 @@ def load_estimator(path: str | Path) -> SlabEstimator:
     return model
 
 
-def _filled(net: Network, kept: dict[str, Any], about: dict[str, Any]) -> SlabEstimator:
-    hidden = net.hidden
-    for name, most in (("draws", MOST_DRAWS), ("seed", 2**63), ("samples_seen", 2**63)):
-        if type(kept[name]) is not int or not 0 <= kept[name] <= most:
-            raise ValueError(f"{name} {one_line(kept[name])}")
-    options = {"method": net.method.name, "activation": net.activation, "draws": kept["draws"]}
+def _filled(net: Network, kept: EstimatorCard, card: FitCard) -> SlabEstimator:
+    hidden, names = net.hidden, card.input_names or []
+    if kept.kind is None or kept.draws is None or kept.seed is None or kept.samples_seen is None:
+        raise ValueError("no kind, draws, seed or number of rows")
+    for name, value, most in (
+        ("draws", kept.draws, MOST_DRAWS),
+        ("seed", kept.seed, 2**63),
+        ("samples_seen", kept.samples_seen, 2**63),
+    ):
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} {one_line(value)}")
+    options: dict[str, Any] = {"method": net.method.name, "activation": net.activation, "draws": kept.draws}
     options |= {"members": len(members_in(net)) or 1, "skip": net.skip}
-    said = kept.get("params", {})  # files of earlier versions have none
-    options |= {name: said[name] for name in PARAMS if name in said and _is_plain(said[name])}
-    given = kept.get("hidden_given", True)  # files of 0.1 do not say
-    model = KINDS[kept["kind"]](hidden if given else None, **options)
-    model.network_, model._seed, model.n_samples_seen_ = net.double(), kept["seed"], kept["samples_seen"]
-    model.scaling_x_ = Scaling.from_dict(kept["scaling_x"])
+    options |= {name: value for name, value in kept.params.items() if name in PARAMS and _is_plain(value)}
+    model = KINDS[kept.kind](hidden if kept.hidden_given else None, **options)
+    model.network_, model._seed, model.n_samples_seen_ = net.double(), kept.seed, kept.samples_seen
+    model.scaling_x_ = _scaling(kept.scaling_x)
     inputs = int(np.prod(net.row_shape or 0))
-    if len(model.scaling_x_.scale) != inputs or len(about["input_names"]) != inputs:
+    if len(model.scaling_x_.scale) != inputs or len(names) != inputs:
         raise ValueError(f"{len(model.scaling_x_.scale)} scales for {inputs} inputs")
-    names = kept.get("columns")  # only where a table was learned of them; else an input is a column
-    model.table_ = None if names is None else Table.from_dict(about["table"])
+    model.table_ = None if kept.columns is None else Table.from_dict(card.table or {})
     if model.table_ is not None and len(model.table_.inputs) != inputs:
         raise ValueError(f"columns of {len(model.table_.inputs)} inputs for a network of {inputs}")
-    columns = np.asarray(about["input_names"] if names is None else names, dtype=object)
+    columns = np.asarray(names if kept.columns is None else kept.columns, dtype=object)
     model.n_features_in_ = len(columns)
-    if kept["named"]:
+    if kept.named:
         model.feature_names_in_ = columns
-    support = kept.get("support")  # files of 0.1 have none
-    model.support_ = None if support is None else TrainingSupport.from_dict(support, inputs)
-    model.feature_effects_ = np.asarray(kept["feature_effects"], dtype=np.float64)
+    model.support_ = None if kept.support is None else TrainingSupport.from_dict(kept.support, inputs)
+    model.feature_effects_ = np.asarray(kept.feature_effects, dtype=np.float64)
     if model.feature_effects_.shape != (model.n_features_in_,):
         raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")
-    if not all(isinstance(value, (int, float, type(None))) for value in about["history"].values()):
+    history = card.history or {}
+    if not all(isinstance(value, (int, float, type(None))) for value in history.values()):
         raise ValueError("a history that holds other things than numbers")
-    last = Epoch(**about["history"] | {"seconds": 0.0})
+    last = Epoch(**history | {"seconds": 0.0})
     model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
-    model.n_iter_, model.trial_ = last.epoch, _trial(kept.get("trial"), net)
+    model.n_iter_, model.trial_ = last.epoch, _trial(kept.trial, net)
     if isinstance(model, SlabClassifier):
-        model.classes_ = _classes(kept["classes"], kept["classes_type"])
+        model.classes_ = _classes(kept.classes or [], kept.classes_type or "")
         if model._response()[1] != net.outputs:
             raise ValueError(f"{len(model.classes_)} classes for {net.outputs} outputs")
     elif isinstance(model, SlabRegressor):
-        model.scaling_y_, model._flat = Scaling.from_dict(kept["scaling_y"]), bool(kept["flat"])
+        model.scaling_y_, model._flat = _scaling(kept.scaling_y), kept.flat
     return model
+
+
+def _scaling(card: ScalingCard | None) -> Scaling:
+    if card is None:
+        raise ValueError("no scaling")
+    return Scaling.from_dict(card.model_dump())
 
 
 def _is_plain(value: Any) -> bool:

@@ -40,6 +40,7 @@ def export(
     if to == "onnx" and importlib.util.find_spec("onnx") is None:
         raise SlabnetError("export: onnx must be installed to write ONNX: pip install 'slabnet[export]'")
     from slabnet.compact.network import Compact
+    from slabnet.config.fit_card import FitCard
     from slabnet.export.plan import make_plan
     from slabnet.selection.rules import median_model
     from slabnet.store import load, load_selection, read_header
@@ -48,7 +49,7 @@ def export(
     chosen = None
     if not isinstance(net, Compact):
         chosen = load_selection(model, net) if header.get("rule") is not None else median_model(net)
-    plan = make_plan(net, chosen, draws, seed, header["about"])
+    plan = make_plan(net, chosen, draws, seed, FitCard.of(header, model))
     content = _writer(to)(plan)
     write_atomically(path, content)
     written = [str(path)]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from slabnet.compact.layers import Decided, Kept, Take
 from slabnet.compact.network import Compact, compact
 from slabnet.compact.parts import OPTIONS
+from slabnet.config.fit_card import EstimatorCard, FitCard
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
@@ -64,7 +65,7 @@ class Plan:
 
 
 def make_plan(
-    net: nn.Module, selection: Selection | None, draws: int = 0, seed: int = 0, about: Mapping[str, Any] | None = None
+    net: nn.Module, selection: Selection | None, draws: int = 0, seed: int = 0, card: FitCard | None = None
 ) -> Plan:
     """The plan of a chosen model: of its means, or of `draws` networks drawn once, those of `predict(seed=seed)`.
 
@@ -81,10 +82,10 @@ def make_plan(
         networks = tuple(tuple(_steps(part, None, seed)) for part in each)
     head = head_of(small.likelihood, small.outputs)
     noise = list(head.noise)
-    names, means, scales, rest = _preprocessing(about or {}, int(np.prod(small.row_shape)))
+    names, means, scales, rest = _preprocessing(card or FitCard(), int(np.prod(small.row_shape)))
     of_members = {turn(r): steps for r, steps in enumerate(networks)}.values()
     weights = sum(int(step["mask"].sum()) for steps in of_members for step in steps if "mask" in step)
-    units = _response_scale(about or {}, small.outputs)
+    units = _response_scale(card or FitCard(), small.outputs)
     if units is not None:  # back to the units of the response: one more step, and the noise with it
         back = {
             "kind": "linear",
@@ -199,24 +200,24 @@ def _array(values: Tensor) -> np.ndarray[Any, Any]:
 
 
 def _preprocessing(
-    about: Mapping[str, Any], inputs: int
+    card: FitCard, inputs: int
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], dict[str, Any]]:
     """Names of the inputs, what standardises them, and what a graph cannot hold: how a table becomes these inputs."""
-    kept = about.get("estimator") or {}
-    scaling = kept.get("scaling_x") or {}
-    means, scales = scaling.get("centre") or (), scaling.get("scale") or ()
+    estimator = card.estimator or EstimatorCard()
+    scaling = estimator.scaling_x
+    means, scales = ([], []) if scaling is None else (scaling.centre, scaling.scale)
     if not (_numbers(means, inputs) and _numbers(scales, inputs) and all(scales)):
-        means, scales = (), ()
-    rest = {key: about[key] for key in ("table", "target", "task") if key in about}
-    rest |= {"classes": kept["classes"]} if "classes" in kept else {}
-    names = about.get("input_names") or ()
+        means, scales = [], []
+    rest = {key: value for key, value in card.to_header().items() if key in ("table", "target", "task")}
+    rest |= {} if estimator.classes is None else {"classes": estimator.classes}
+    names = card.input_names or ()
     return tuple(str(name) for name in names), tuple(means), tuple(scales), rest
 
 
-def _response_scale(about: Mapping[str, Any], outputs: int) -> tuple[list[float], list[float]] | None:
+def _response_scale(card: FitCard, outputs: int) -> tuple[list[float], list[float]] | None:
     """Centre and scale of a response that the model was fitted to in standard units."""
-    scaling = (about.get("estimator") or {}).get("scaling_y") or {}
-    centre, scale = list(scaling.get("centre") or ()), list(scaling.get("scale") or ())
+    scaling = None if card.estimator is None else card.estimator.scaling_y
+    centre, scale = ([], []) if scaling is None else (scaling.centre, scaling.scale)
     return (centre, scale) if _numbers(centre, outputs) and _numbers(scale, outputs) else None
 
 

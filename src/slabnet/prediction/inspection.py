@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from slabnet.config.fit_card import FitCard
 from slabnet.core.errors import one_line
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
@@ -20,8 +21,8 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 @torch.no_grad()
-def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: int = 10) -> dict[str, Any]:
-    """Everything `slabnet inspect` shows, as plain numbers; `about` is what a model file keeps of the fit."""
+def inspect_network(net: nn.Module, card: FitCard | None = None, draws: int = 10) -> dict[str, Any]:
+    """Everything `slabnet inspect` shows, as plain numbers; `card` is what a model file says of the fit."""
     chosen = threshold_model(net)  # an infeasible one is reported below
     used = _used(net, draws)
     layers = []
@@ -47,11 +48,11 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
         )
     total = chosen.total
     count = sum(int(u.sum()) for u in used.values())
-    fitted, names = (about or {}).get("history"), (about or {}).get("input_names")
+    fitted, names = (None, None) if card is None else (card.history, card.input_names)
     moving, resting = (_share(fitted, name) for name in ("alpha_moving", "alpha_at_prior"))
     inputs = _chosen_inputs(chosen)
-    if chosen.inputs is None or not isinstance(names, list) or len(names) != len(chosen.inputs):
-        names = None  # a file may keep anything beside a model
+    if chosen.inputs is None or names is None or len(names) != len(chosen.inputs):
+        names = None  # those of another network
     return {
         "layers": layers,
         "total": {
@@ -77,8 +78,8 @@ def inspect_network(net: nn.Module, about: dict[str, Any] | None = None, draws: 
     }
 
 
-def _share(fitted: Any, name: str) -> float | None:
-    value = fitted.get(name) if isinstance(fitted, dict) else None
+def _share(fitted: dict[str, Any] | None, name: str) -> float | None:
+    value = None if fitted is None else fitted.get(name)
     return float(value) if isinstance(value, (int, float)) and 0 <= value <= 1 else None
 
 

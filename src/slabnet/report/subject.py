@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from slabnet.config.fit_card import EstimatorCard, FitCard, ScalingCard
 from slabnet.config.settings import DATA_SETS, Recipe
 from slabnet.core.errors import one_line, refuse
 from slabnet.core.records import Answer, Selection
@@ -111,16 +112,16 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     header = read_header(model)
     net = load_model(model)
     assert isinstance(net, Network)
-    about = header["about"]
+    card = FitCard.of(header, model)
     name, notes = data, []
-    if name is None and about.get("data") in DATA_SETS:
-        name = about["data"]
+    if name is None and card.data in DATA_SETS:
+        name = card.data
     split: Split | None = None
     own, numbers = None, None
-    if name in DATA_SETS and "table" in about:
+    if name in DATA_SETS and card.table is not None:
         refuse("report", "--data", "a table with the columns that were fitted", name)
-    if name is not None and "table" in about:
-        own, numbers, said = _table_rows(about, Path(name))
+    if name is not None and card.table is not None:
+        own, numbers, said = _table_rows(card, Path(name))
         notes += said
     elif name is not None:
         if name not in DATA_SETS:
@@ -135,52 +136,52 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
         refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     outside = _ood(ood, net)
-    recipe = about.get("recipe")
-    kept, job = about.get("estimator") or {}, about.get("job") or {}
+    recipe = card.recipe
+    estimator, job = card.estimator or EstimatorCard(), card.job or {}
     trained = job or (recipe or {}).get("train", {})
-    same = data is None or data == about.get("data")
+    same = data is None or data == card.data
     return Subject(
         net=net,
-        title=f"{job.get('file') or about.get('data') or name or model.stem}",
+        title=f"{job.get('file') or card.data or name or model.stem}",
         test=own if split is None else split.test,
         data=name,
         selection=None if header.get("rule") is None else load_selection(model, net),
-        rows=about.get("rows") if same else None,
-        epochs=about.get("epochs"),
-        input_names=about.get("input_names"),
-        class_names=kept.get("classes"),
-        target=about.get("target"),
+        rows=card.rows if same else None,
+        epochs=card.epochs,
+        input_names=card.input_names,
+        class_names=estimator.classes,
+        target=card.target,
         image_shape=None if split is None else split.image_shape,
-        scale_x=_scale(kept.get("scaling_x")),
-        scale_y=_scale(kept.get("scaling_y")),
+        scale_x=_scale(estimator.scaling_x),
+        scale_y=_scale(estimator.scaling_y),
         ood=outside,
-        settings=recipe or about.get("config") or {"network": net.spec},
-        categories=_categories(about.get("table")),
-        indicators=_indicators(about.get("table")),
-        usual=(about.get("tested") or {}).get("usual"),
-        seed=about.get("seed", trained.get("seed")),
-        command=about.get("command") or _command(about, model),
+        settings=recipe or card.config or {"network": net.spec},
+        categories=_categories(card.table),
+        indicators=_indicators(card.table),
+        usual=(card.tested or {}).get("usual"),
+        seed=trained.get("seed") if card.seed is None else card.seed,
+        command=card.command or _command(card, model),
         fitted_with=header["version"],
         notes=notes,
         row_numbers=numbers,
-        draws=kept.get("draws"),
-        draws_seed=kept.get("seed"),
+        draws=estimator.draws,
+        draws_seed=estimator.seed,
     )
 
 
-def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], list[str]]:
+def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
     """The rows of a table whose target is known, as the network reads them, their numbers, and what is said of them.
 
     Of the very table the model was fitted to, only the held-out rows: the others would flatter it.
     """
     table = read_all(path, "report")
-    target, kept = str(about.get("target")), about.get("estimator") or {}
+    target, estimator = str(card.target), card.estimator or EstimatorCard()
     if target not in table:
         refuse("report", "--data", f"a table with the column {one_line(target)}, which was fitted", str(path))
     answers = table.pop(target)
-    known = with_answers(answers, "classes" in kept)
-    said = _whose(about.get("job"), path)
-    aside = held_out(about.get("job"), path, answers, "classes" in kept, table)
+    known = with_answers(answers, estimator.classes is not None)
+    said = _whose(card.job, path)
+    aside = held_out(card.job, path, answers, estimator.classes is not None, table)
     if aside is not None and len(aside):
         known = aside.tolist()
         said = [f"The rows below are the {len(aside)} that were held out when it was fitted."]
@@ -189,13 +190,13 @@ def _table_rows(about: Mapping[str, Any], path: Path) -> tuple[Rows, list[int], 
     if not known:
         refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
-    learned = Table.from_dict(about["table"])
+    learned = Table.from_dict(card.table)
     x, _ = learned.apply(chosen, "report", numbers=[i + 1 for i in known])
-    scale_x, scale_y = _scale(kept.get("scaling_x")), _scale(kept.get("scaling_y"))
+    scale_x, scale_y = _scale(estimator.scaling_x), _scale(estimator.scaling_y)
     rows = x if scale_x is None else scale_x.apply(x)
     values = [answers[i] for i in known]
-    if "classes" in kept:
-        places = {as_label(name): index for index, name in enumerate(kept["classes"])}
+    if estimator.classes is not None:
+        places = {as_label(name): index for index, name in enumerate(estimator.classes)}
         strange = next((v for v in values if as_label(v) not in places), None)
         if strange is not None:
             refuse("report", "--data", f"a table with classes that were fitted in {one_line(target)}", repr(strange))
@@ -225,8 +226,8 @@ def _ood(name: str | None, net: Network) -> tuple[str, Tensor] | None:
     return name, x
 
 
-def _scale(kept: dict[str, Any] | None) -> Scaling | None:
-    return None if kept is None else Scaling.from_dict(kept)
+def _scale(kept: ScalingCard | None) -> Scaling | None:
+    return None if kept is None else Scaling.from_dict(kept.model_dump())
 
 
 def _categories(table: Any) -> list[tuple[str, Sequence[str], int]]:
@@ -268,14 +269,14 @@ def _table_command(job: Mapping[str, Any], model: Path) -> str:
     return shlex.join(words + (["--config", "settings.toml"] if any(recipe.values()) else []))
 
 
-def _command(about: Mapping[str, Any], model: Path) -> str | None:
+def _command(card: FitCard, model: Path) -> str | None:
     """The call that fits this again: by the name of a recipe where one has these settings, else from a file of them."""
-    if isinstance(about.get("job"), Mapping):
-        return _table_command(about["job"], model)
-    if not isinstance(about.get("recipe"), dict) or about.get("data") not in DATA_SETS:
+    if card.job is not None:
+        return _table_command(card.job, model)
+    if card.recipe is None or card.data is None or card.data not in DATA_SETS:
         return None
-    kept = Recipe(**about["recipe"])
-    words = ["slabnet", "fit", about["data"], "--out", model.name]
+    kept = Recipe(**card.recipe)
+    words = ["slabnet", "fit", card.data, "--out", model.name]
     for name in Recipe.names():
         known = Recipe.named(name)
         network = known.network.model_copy(update={"method": kept.network.method, "hidden": kept.network.hidden})
