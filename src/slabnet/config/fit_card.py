@@ -24,9 +24,9 @@ class ScalingCard(Settings):
 class EstimatorCard(Settings):
     """What an estimator needs besides its network to predict as it did.
 
-    named: the columns had names. columns: their names, where a table was learned of them and they became inputs. hidden_given, params: what its user set. support: a `TrainingSupport`; trial: the
-    weight of the KL, the noise, and the rows they came from. classes, classes_type: labels, and their type in numpy.
-    flat: the response was one column without a second axis.
+    named: the columns had names. columns: their names, where a table was learned of them. hidden_given, params: what
+    its user set. support: a `TrainingSupport`; trial: the weight of the KL, the noise, and the rows they came from.
+    classes, classes_type: labels, and their type in numpy. flat: the response was one column without a second axis.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
