@@ -172,15 +172,6 @@ def load_selection(path: str | Path, net: nn.Module) -> Selection:
     return describe(net, masks, header["rule"], threshold)
 
 
-def read_about(path: str | Path) -> dict[str, Any]:
-    """What `save` was given to keep beside a model."""
-    header = read_header(path)
-    if "network" not in header:
-        raise FileError(f"load: {path} must be a model, got a selection; read it with load_selection(path, net)")
-    about: dict[str, Any] = header["about"]
-    return about
-
-
 def _as_tensors(chosen: Selection) -> dict[str, Tensor]:
     return {
         f"{_SELECTION}{name}:{i}": part.cpu().contiguous()
@@ -208,7 +199,10 @@ def read_selection(path: str | Path) -> dict[str, Any]:
 
 def read_card(path: str | Path) -> FitCard:
     """What a model file says of its fit."""
-    return FitCard.of(read_header(path), path)
+    header = read_header(path)
+    if "network" not in header:
+        raise FileError(f"load: {path} must be a model, got a selection; read it with load_selection(path, net)")
+    return FitCard.of(header, path)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:

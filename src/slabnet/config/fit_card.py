@@ -46,6 +46,7 @@ class EstimatorCard(Settings):
     trial: list[Any] | None = None
     classes: list[Any] | None = None
     classes_type: str | None = None
+    conformal: Any = None
     flat: bool = False
 
 

@@ -91,7 +91,7 @@ def load_estimator(path: str | Path) -> SlabEstimator:
     try:
         model = _filled(net, card.estimator, card)
         model._take(model.network_, None if header.get("rule") is None else load_selection(path, net))
-        model.conformal_ = _calibration(kept.get("conformal"))
+        model.conformal_ = _calibration(card.estimator.conformal)
     except SlabnetError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError) as error:
