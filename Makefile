@@ -88,6 +88,7 @@ speed: bench-peers
 	$(RUN) -m benchmarks.time_to_accuracy --record
 	$(RUN) -m benchmarks.step_time --training --record
 	$(RUN) -m benchmarks.cutting
+	$(RUN) -m benchmarks.contention
 	$(RUN) -m benchmarks.speed
 
 # Everything behind docs/deploy.md; fits MNIST first (the files must be under SLABNET_DATA), and goes on where it stopped.

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from benchmarks.contention import section as contention
 from benchmarks.record import RECORDS, ROOT, provenance, write_bytes, write_page
 from benchmarks.step_time import MUST, WANTED
 from slabnet.core.files import write_atomically
@@ -227,6 +228,12 @@ Ratios to a plain step, and below them the peak memory of a step in bytes per we
 {scaling()}
 ![ratio of the step time against the number of weights](scaling.svg)
 
+## Beside other work
+
+Small work runs on one thread, and a thread that waits for another sleeps early (`slabnet.core.threads`), so that a small fit is slowed by what
+else runs on the cores, and by no more. A table of 400 rows and 8 columns:
+
+{contention()}
 ## Time to quality
 
 Seconds of training until {100 * 0.975:.1f}% of the test images are right; for the default recipe, those of the median

@@ -33,6 +33,7 @@ from slabnet.data.columns import (
     column_to_dict,
     learn_column,
 )
+from slabnet.data.frames import columns_of
 from slabnet.data.reading import Chunk
 
 
@@ -86,12 +87,15 @@ class Table:
 
     @classmethod
     def learn(
-        cls, table: Chunk, categorical: tuple[str, ...] = (), where: str = "fit", numbers: Sequence[int] | None = None
+        cls, table: Any, categorical: tuple[str, ...] = (), where: str = "fit", numbers: Sequence[int] | None = None
     ) -> Self:
         """Look at the columns of a training table; `categorical` names columns of numbers that are labels.
 
+        table: a data frame (pandas, polars, Arrow), or a dictionary of columns.
+
         numbers: of the rows in their file, for errors.
         """
+        table = columns_of(table, where)
         for name in categorical:
             if name not in table:
                 refuse(where, "--categorical", f"one of the columns {_some(tuple(table))}", name)
@@ -141,9 +145,10 @@ class Table:
         return [name for column in self.columns for name in column.inputs]
 
     def apply(
-        self, table: Chunk, where: str = "predict", first_row: int = 1, numbers: Sequence[int] | None = None
+        self, table: Any, where: str = "predict", first_row: int = 1, numbers: Sequence[int] | None = None
     ) -> tuple[Array, Report]:
         """(rows, inputs) as numbers, and what was met; `first_row` or `numbers` say which rows these are."""
+        table = columns_of(table, where)
         absent = tuple(column.name for column in self.columns if column.name not in table)
         if len(absent) == len(self.columns):
             refuse(

@@ -12,11 +12,10 @@ from sklearn.utils.validation import validate_data
 
 from slabnet.core.errors import one_line, refuse
 from slabnet.data.columns import as_numbers
+from slabnet.data.frames import PLAIN_KINDS, columns_of, is_arrow, is_frame
 from slabnet.data.tabular import Table
 from slabnet.estimators.checks import dense, look_at
 from slabnet.estimators.scaling import Array
-
-PLAIN_KINDS = "iuf"  # of numpy's types: columns of them are numbers without more ado
 
 
 class ReadsFrames:
@@ -75,7 +74,7 @@ class ReadsFrames:
 
     def _check_columns(self, X: Any, names: list[str], reset: bool) -> None:
         """The columns are those that were fitted, in their order; scikit-learn says so but for Arrow."""
-        if not _is_arrow(X):
+        if not is_arrow(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
         elif reset:
             self.n_features_in_, self.feature_names_in_ = len(names), np.asarray(names, dtype=object)
@@ -104,11 +103,9 @@ def frame_columns(table: Any) -> dict[str, Any] | None:
     >>> frame_columns(np.zeros((2, 2))) is None
     True
     """
-    if _is_arrow(table):
-        return {str(name): table.column(name).to_pylist() for name in table.column_names}
-    if sparse.issparse(table) or not (hasattr(table, "columns") and hasattr(table, "dtypes")):
+    if sparse.issparse(table) or not (is_arrow(table) or is_frame(table)):
         return None
-    columns = {str(name): _values(table[name]) for name in table.columns}
+    columns = columns_of(table)
     plain = all(
         isinstance(values, np.ndarray) and values.dtype.kind in PLAIN_KINDS and not np.isnan(values).any()
         for values in columns.values()
@@ -128,22 +125,9 @@ def _numbers_only(columns: dict[str, Any], where: str) -> Array:
     return np.column_stack(list(parts.values()))
 
 
-def _is_arrow(table: Any) -> bool:
-    return hasattr(table, "column_names") and hasattr(table, "to_pydict")
-
-
 def _some(names: list[str], most: int = 8) -> str:
     shown = ", ".join(one_line(name, 40) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def _values(column: Any) -> Any:
-    """Numbers as an array; anything else as a list in which None stands for a gap."""
-    values = np.asarray(column)
-    if values.dtype.kind in PLAIN_KINDS:
-        return values
-    gaps = column.isna() if hasattr(column, "isna") else column.is_null()
-    return [None if gap else value for value, gap in zip(column.to_list(), gaps.to_list(), strict=True)]
 
 
 def _readable(table: Any) -> Any:

@@ -15,9 +15,11 @@ from slabnet.core.devices import device_of
 from slabnet.core.errors import FileError, SlabnetError, one_line, refuse
 from slabnet.core.files import check_writable
 from slabnet.core.records import History, Selection
+from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.attach import likelihood_of
 from slabnet.model.likelihoods import response_of
+from slabnet.report.fitted import subject_of
 from slabnet.report.measure import Measured
 from slabnet.report.page import render_page, write_page
 from slabnet.report.sections import model_sections
@@ -29,7 +31,7 @@ MOST_ROWS = 100_000
 
 def write_report(
     out: str | Path,
-    net: nn.Module,
+    net: nn.Module | SlabEstimator,
     test: tuple[Any, Any] | None = None,
     *,
     title: str = "a fitted network",
@@ -51,7 +53,9 @@ def write_report(
 ) -> Path:
     """Write one self-contained HTML page about `net` to `out`, with the network itself running in it.
 
-    test: (x, y) to judge it by, in the network's own units; without it, what needs test rows is left out.
+    net: a network, or a fitted estimator, which knows names, units and classes itself.
+    test: (x, y) to judge it by, in the network's own units, or as the estimator takes them; without it, what needs test
+        rows is left out.
     selection: the model that was chosen and post-trained; else the median model is shown.
     history: what `fit` returned; rows: the ways to predict, where they were measured already.
     scale_x, scale_y: how inputs and response were standardised, to show them as they were.
@@ -70,8 +74,10 @@ def write_report(
     if foreign is not None:
         warnings.warn("write_report: foreign is called ood now, and will go", DeprecationWarning, stacklevel=2)
     outside = foreign if ood is None else ood
+    if isinstance(net, SlabEstimator):
+        return write_page(out, model_page(subject_of(net, test, title, target), no_rows), "write_report")
     if not isinstance(net, nn.Module):
-        refuse("write_report", "net", "a network", type(net).__name__)
+        refuse("write_report", "net", "a network or a fitted estimator", type(net).__name__)
     ready = None if test is None else _ready(net, *test)
     if image_shape is not None and ready is not None and ready[0][0].numel() != image_shape[0] * image_shape[1]:
         refuse("write_report", "image_shape", f"of the {ready[0][0].numel()} numbers a row has", image_shape)
