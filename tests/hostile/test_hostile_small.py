@@ -92,6 +92,21 @@ def test_whatever_separates_cells_somewhere_is_quoted(text: str) -> None:
         assert separator not in line.replace(f'"{safe_text(text)}"', "")
 
 
+def test_half_a_character_is_a_space() -> None:
+    assert as_csv([["x\ud800y"]]).encode() == b"x y\n"
+
+
+def test_a_level_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    data = table(tmp_path / "t.csv", [["pqr"[i % 3], i % 7] for i in range(60)])
+    fit_table(TableJob(data, "y", SMALL), tmp_path / "m.slab")
+    header, tensors = read_container(tmp_path / "m.slab", "test", FORMAT)
+    column = header["about"]["table"]["columns"][0]
+    column["levels"] = [column["levels"][0]] * len(column["levels"])
+    write_container(tmp_path / "m.slab", header, tensors)
+    with pytest.raises(sn.FileError, match="comes twice"):
+        predict_table(tmp_path / "m.slab", data, None)
+
+
 @pytest.mark.parametrize("sign", ["\uff1d", "\uff0b", "\uff0d", "\uff20"])
 def test_a_wide_sign_is_a_formula_too(sign: str) -> None:
     assert safe_text(f"{sign}1+1") == f"'{sign}1+1"

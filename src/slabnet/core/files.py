@@ -17,7 +17,7 @@ from slabnet.core.errors import ArgumentError, FileError, refuse
 LONGEST_NAME = 255 - len(f"..{secrets.token_hex(4)}.tmp")  # of a file: its temporary name is longer
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # wide ones too
 _SEPARATORS = ',;\t|"\n\r'
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # half characters, which no file takes, too
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:

@@ -206,6 +206,8 @@ def column_to_dict(column: Column) -> dict[str, Any]:
 
 def column_from_dict(kept: Mapping[str, Any]) -> Column:
     levels, base = tuple(map(str, kept["levels"])), kept.get("base")
+    if len(set(levels)) != len(levels):
+        raise ValueError("a level that comes twice")
     if base is not None and base not in levels:
         raise ValueError(f"a base {base!r} that is no level")
     reading = Reading(str(kept.get("unit", "")), str(kept.get("mark", "")))
