@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -43,6 +44,10 @@ PATIENCE = 3.0  # seconds
 Seed = Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same result.")]
 
 
+RESPONSE_HELP = (
+    "Distribution of the target: auto, gaussian, heteroscedastic, student-t, lognormal, gamma, poisson, "
+    "negative-binomial, weibull or ordinal."
+)
 DATA_HELP = f"A table ({', '.join(TABLE_FILES)}), or a data set by name: {', '.join(DATA_SETS)}."
 
 
@@ -104,6 +109,10 @@ def fit(
     categorical: Annotated[str | None, typer.Option(help="Columns of numbers that are labels, as in zip.")] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups: no group is fitted and tested on.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of times: the latest rows are tested on.")] = None,
+    response: Annotated[str | None, typer.Option(help=RESPONSE_HELP)] = None,
+    exposure: Annotated[str | None, typer.Option(help="Column over which counts were taken (time, area).")] = None,
+    event: Annotated[str | None, typer.Option(help="Column with 1 for a time that was seen, 0 if cut off.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Ordered classes, as in low,middle,high.")] = None,
     method: Annotated[str | None, typer.Option(help=f"One of {', '.join(METHODS)}.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; chosen from its size if left out.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
@@ -120,6 +129,7 @@ def fit(
 ) -> None:
     only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
     only |= {"--group": group, "--time": time}
+    only |= {"--response": response, "--exposure": exposure, "--event": event, "--levels": levels}
     is_table = _check_data("fit", data, "--target", target)
     network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members, "skip": skip}
     settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
@@ -148,7 +158,8 @@ def fit(
                 remove_leftovers(out)
                 if is_table:
                     share = 0.2 if test_size is None else test_size
-                    job = (str(target), settings, task, share, _names(drop), _names(categorical), group, time)
+                    asked = (response, exposure, event, _names(levels))
+                    job = (str(target), settings, task, share, _names(drop), _names(categorical), group, time, asked)
                     _fit_table(data, kept, json, job)
                 else:
                     _fit_named(data, kept, json, settings)
@@ -205,10 +216,12 @@ def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: 
 
 
 def _fit_table(data: str, kept: tuple[Path, bool, float], json: bool, job: tuple[Any, ...]) -> None:
+    from slabnet.cli.responses import ResponseColumns
     from slabnet.cli.tables import TableJob, fit_table, table_finished
 
     out, resume, every = kept
-    whole = TableJob(Path(data), *job)
+    whole = replace(TableJob(Path(data), *job[:-1]), response=ResponseColumns(*job[-1]))
+    whole.response.check(whole.task)
     if resume and table_finished(out, whole):
         _say_finished(out, json)
         return

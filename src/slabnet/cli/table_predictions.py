@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slabnet.cli.responses import side_column
 from slabnet.cli.tables import DOUBT, LEVEL
 from slabnet.cli.tally import Tally
 from slabnet.config.fit_card import FitCard
 from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse
 from slabnet.core.figures import written
 from slabnet.core.files import csv_line, safe_text, writing
+from slabnet.core.records import Prediction
+from slabnet.data.cells import as_label, is_missing
 from slabnet.data.holdout import held_out
-from slabnet.data.reading import ROWS, read_chunks
+from slabnet.data.reading import ROWS, Chunk, read_chunks
 from slabnet.data.tabular import Report, Table
 from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator
 from slabnet.estimators.base import SlabEstimator
 from slabnet.store import read_card
 
 Marks = NDArray[np.bool_]
+TINY = 1e-300
 
 
 def predict_table(
@@ -51,17 +56,21 @@ def predict_table(
         for chunk in read_chunks(data, "predict", rows):
             count = len(next(iter(chunk.values()), []))
             known = chunk.pop(target, None)
+            sides = sides_of(card.job, chunk, total)
             if count:
                 x, report = prepared.apply(chunk, "predict", total + 1)
                 met = merged(met, report)
                 unseen = unseen_rows(estimator, prepared, report, len(x))
                 try:
-                    answers = list(answer_rows(estimator, x, total, unseen))
+                    answers = list(
+                        answer_rows(estimator, x, total, unseen, sides, _readable(estimator, prepared, known))
+                    )
                 except NotFinite as error:
                     raise error.later(total) from None
                 tally.add(answers, known, None if trained is None else trained[total : total + count])
             if file is not None:
-                file.write(as_csv(([head(estimator)] if total == 0 else []) + (answers if count else [])).encode())
+                titles = [head(estimator, known is not None)] if total == 0 else []
+                file.write(as_csv(titles + (answers if count else [])).encode())
             total += count
         if not total:
             raise FileError(f"predict: {data} must hold rows, got column names only")
@@ -90,10 +99,29 @@ def _trained(card: FitCard, data: Path, classes: bool) -> Marks | None:
     return marks
 
 
-def head(model: SlabEstimator) -> list[str]:
-    """The names of the columns."""
+def _readable(model: SlabEstimator, prepared: Table, known: list[Any] | None) -> list[Any] | None:
+    """The targets of some rows: labels as they are, numbers as the fit read them, NaN where there is none."""
+    if known is None or isinstance(model, SlabClassifier):
+        return known
+    numbers = [prepared.target.number(value) for value in known]
+    return [math.nan if value is None else value for value in numbers]
+
+
+def sides_of(job: Any, chunk: Chunk, first: int) -> dict[str, Any]:
+    """Exposure and event of the rows of a table, taken out of it, where the model was fitted with such columns."""
+    found = {}
+    for option in ("exposure", "event"):
+        name = job.get(option) if isinstance(job, Mapping) else None
+        if isinstance(name, str) and name in chunk:
+            values = chunk.pop(name)
+            found[option] = side_column(values, name, "predict", range(first + 1, first + len(values) + 1))
+    return found
+
+
+def head(model: SlabEstimator, with_density: bool = False) -> list[str]:
+    """The names of the columns; the log density of the target where a table holds it."""
     named = [f"P({label})" for label in model.classes_.tolist()] if isinstance(model, SlabClassifier) else []
-    return [*model.network_.likelihood.columns, *named]
+    return [*model.network_.likelihood.columns, *named, *(["log_density"] if with_density else [])]
 
 
 def unseen_rows(model: SlabEstimator, prepared: Table, report: Report, rows: int) -> Marks:
@@ -107,26 +135,36 @@ def unseen_rows(model: SlabEstimator, prepared: Table, report: Report, rows: int
     return marks
 
 
-def answer_rows(model: SlabEstimator, x: Any, first: int, unseen: Marks | None = None) -> Iterator[list[Any]]:
+def answer_rows(
+    model: SlabEstimator,
+    x: Any,
+    first: int,
+    unseen: Marks | None = None,
+    sides: Mapping[str, Any] | None = None,
+    known: list[Any] | None = None,
+) -> Iterator[list[Any]]:
     """One list a row: the prediction, how sure it is, and where the doubt comes from.
 
     low and high: the interval of a new observation, or of the probability of the predicted class. aleatoric and
     epistemic: standard deviations for a number, entropies for a class. extrapolates: 1 where a row lies outside the
     training data, or has a category that was `unseen` there; no class is decided for it. Empty for a file of 0.1.
     """
-    found = model._predict(x, intervals=LEVEL)
+    sides = sides or {}
+    exposure = {"exposure": sides["exposure"]} if "exposure" in sides else {}
+    found = model._predict(x, intervals=LEVEL, keep_draws=known is not None, **exposure)
+    none: list[list[float | str]] = [[]] * len(x)
+    densities = none if known is None else [[value] for value in _densities(model, found, known, sides)]
     outside: list[Any] = [""] * len(x)
     if found.extrapolates is not None:
         marks = found.extrapolates.numpy() | (False if unseen is None else unseen)
         outside = [int(mark) for mark in marks]
     if isinstance(model, SlabRegressor):
         ends = found.predictive_interval(LEVEL)
-        scale = model.scaling_y_.scale
         centre, low, high = (model.scaling_y_.undo(part.numpy())[:, 0] for part in (found.mean, *ends))
-        parts = [part.sqrt().numpy()[:, 0] * scale[0] for part in (found.total, found.aleatoric, found.epistemic)]
+        parts = [model._spread(part)[:, 0] for part in (found.total, found.aleatoric, found.epistemic)]
         for i in range(len(centre)):
             numbers = (centre[i], parts[0][i], low[i], high[i], parts[1][i], parts[2][i])
-            yield [first + i, *(float(v) for v in numbers), outside[i]]
+            yield [first + i, *(float(v) for v in numbers), outside[i], *densities[i]]
         return
     assert isinstance(model, SlabClassifier)
     shares = model._both(found.mean.numpy())
@@ -137,7 +175,23 @@ def answer_rows(model: SlabEstimator, x: Any, first: int, unseen: Marks | None =
         label = model.classes_[k].item()
         values = [float(v) for v in (low[i, k], high[i, k], *(part[i] for part in entropies))]
         decided = int(shares[i, k] > DOUBT and outside[i] != 1)
-        yield [first + i, label, decided, *values, outside[i], *(float(v) for v in shares[i])]
+        yield [first + i, label, decided, *values, outside[i], *(float(v) for v in shares[i]), *densities[i]]
+
+
+def _densities(
+    model: SlabEstimator, found: Prediction, known: list[Any], sides: Mapping[str, Any]
+) -> list[float | str]:
+    """log p of the target of each row, in its own units; empty where a row has none, or one the model does not know."""
+    if isinstance(model, SlabClassifier):
+        places = {as_label(label): place for place, label in enumerate(model.classes_.tolist())}
+        shares = model._both(found.mean.numpy())
+        at = [None if is_missing(value) else places.get(as_label(value)) for value in known]
+        return ["" if k is None else math.log(max(float(shares[i, k]), TINY)) for i, k in enumerate(at)]
+    assert isinstance(model, SlabRegressor)
+    numbers = np.array(known, dtype=np.float64)
+    good = np.isfinite(numbers)
+    logs = model.densities_of(found, np.where(good, numbers, 1.0), sides.get("event"))
+    return [float(value) if ok else "" for value, ok in zip(logs, good, strict=True)]
 
 
 def as_csv(rows: list[list[Any]]) -> str:

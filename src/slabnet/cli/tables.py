@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slabnet.cli.responses import NO_COLUMNS, ResponseColumns
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import Complaints, FileError, check_number, one_line, refuse
 from slabnet.core.figures import written
@@ -28,6 +29,7 @@ from slabnet.data.task import Task, guess_task
 from slabnet.distributed.group import Followed, current_group
 from slabnet.estimators import SlabClassifier, SlabRegressor, save_estimator
 from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.responses import Given
 from slabnet.estimators.scaling import constant_columns
 from slabnet.estimators.warnings import far_values
 from slabnet.model.mixture import members_in
@@ -55,6 +57,7 @@ class TableJob:
     categorical: tuple[str, ...] = ()
     group: str | None = None
     time: str | None = None
+    response: ResponseColumns = NO_COLUMNS
 
     @property
     def seed(self) -> int:
@@ -71,6 +74,7 @@ class TableJob:
             "test_size": self.test_size,
             "drop": list(self.drop),
             "categorical": list(self.categorical),
+            **self.response.to_dict(),
             "seed": self.seed,
             "recipe": self.recipe.model_dump(mode="json", exclude_unset=True),
         }
@@ -108,19 +112,23 @@ class _Rows:
     task: Task
     numbers: list[int]
     said: list[str]
+    sides: dict[str, NDArray[np.float64]]
 
 
 def _prepared(job: TableJob) -> _Rows:
     """Read and check everything that can be wrong with a table, and say it all at once."""
     table, target, numbers, said = _read(job)
+    asked = job.response.check(job.task)
+    sides = job.response.taken_from(table, numbers)
     guess = guess_task(target, job.target)
-    task = job.task or guess.task
-    said += [guess.line(job.target)] if job.task is None else []
+    task = asked or guess.task
+    said += [guess.line(job.target)] if asked is None else []
     said += noticed(table, target, job.target)
     complaints, y = Complaints("fit"), None
     reading = numeric(target, job.target, "fit") if task == "regression" else None
     with complaints:
         y = _response(target, task, job.target, numbers, reading or PLAIN)
+        job.response.check_levels(y, job.target)
     train, depends = np.arange(len(target)), INDEPENDENT
     with complaints:
         depends = dependence_of(table, job.group, job.time, numbers, "fit")
@@ -142,7 +150,7 @@ def _prepared(job: TableJob) -> _Rows:
     if reading is not None and not reading.plain:
         said.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
     x, met = learned.apply(table, "fit", numbers=numbers)
-    return _Rows(x, y, train, test, depends, learned, task, numbers, said + learned.notes + met.lines())
+    return _Rows(x, y, train, test, depends, learned, task, numbers, said + learned.notes + met.lines(), sides)
 
 
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
@@ -150,7 +158,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
     rows = _prepared(job)
     x, y, train, test, prepared = rows.x, rows.y, rows.train, rows.test, rows.table
-    task, said = rows.task, rows.said
+    task, said, sides = rows.task, rows.said, rows.sides
     constant = [prepared.inputs[i] for i in constant_columns(x[train])]
     if constant:
         said.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
@@ -163,14 +171,24 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     kept = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
+        given = Given(**{name: column[train] for name, column in sides.items()})
         model._fit(
-            x[train], y[train], rows.depends.of_rows(train), checkpoint=Checkpoints(kept, every_minutes), resume=resume
+            x[train],
+            y[train],
+            rows.depends.of_rows(train),
+            checkpoint=Checkpoints(kept, every_minutes),
+            resume=resume,
+            given=given,
         )
     if not current_group().leads:
         raise Followed
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}
     numbers |= {"classes": [str(label) for label in model.classes_]} if isinstance(model, SlabClassifier) else {}
-    numbers |= _tested(model, x[test], y[test], y[train]) if len(test) else {}
+    if isinstance(model, SlabRegressor) and job.response.response is not None:
+        said.append(f"Response: {model.response_} ({model.response_why_}).")
+        numbers |= {"response": model.response_, "response_why": model.response_why_}
+    beside = {name: column[test] for name, column in sides.items()}
+    numbers |= _tested(model, x[test], y[test], y[train], beside) if len(test) else {}
     numbers |= describe_model(model, prepared.inputs)
     about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
     save_estimator(model, out, input_names=prepared.inputs, tested=numbers.get("test"), **about)
@@ -214,6 +232,9 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
         lines += headline(test, numbers["test_rows"], numbers["classes"])
         right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
         lines.append(f"Decided at {DOUBT}: {test['decided']} of {numbers['test_rows']}{right}; the rest is in doubt.")
+    elif "rmse" not in test:
+        seen = f"{numbers['test_rows']} held-out rows, {test['events']} of them with the event"
+        lines.append(f"Log density of {seen}: {test['log_density']:.4g} a row.")
     else:
         known = test["rmse_interval"]
         within = "one row says little" if known is None else f"95% interval {written(known[0])} to {written(known[1])}"
@@ -321,23 +342,26 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
         "start": recipe.start if recipe.start.model_fields_set else None,
         "config": recipe.train,
     }
+    options |= job.response.options()
     options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
     return kind(**options, random_state=job.seed, verbose=1)  # type: ignore[no-any-return]
 
 
-def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels) -> dict[str, Any]:
+def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels, sides: dict[str, Any]) -> dict[str, Any]:
     if isinstance(model, SlabClassifier):
         values, counts = np.unique(seen, return_counts=True)
-        usual = int(np.searchsorted(model.classes_, values[counts.argmax()]))
-        found = class_scores(model.predict_proba(x), np.searchsorted(model.classes_, y), DOUBT, usual)
+        usual = int(model.places(values[[counts.argmax()]])[0])
+        found = class_scores(model.predict_proba(x), model.places(y), DOUBT, usual)
         missed = [str(model.classes_[k]) for k in found["never_predicted"]]
         return {"test": found | {"never_predicted": missed, "usual": usual}}
     assert isinstance(model, SlabRegressor)
-    mean = model.predict(x)
+    density = {"log_density": model.log_density(x, y, **sides)}
+    if "event" in sides:  # where a row was cut off there is no error to be had
+        return {"test": density | {"events": int(sides["event"].sum())}}
+    mean = model.predict(x, **sides)
     centre = float(seen.mean())
-    found = number_scores(mean, y, model.predict_interval(x, LEVEL), centre)
-    found |= {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2), "log_density": model.log_density(x, y)}
-    return {"test": found}
+    found = number_scores(mean, y, model.predict_interval(x, LEVEL, **sides), centre)
+    return {"test": found | {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2)} | density}
 
 
 def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float] | None:

@@ -91,7 +91,7 @@ class Tally:
                 continue
             side = self.fitted if trained is not None and trained[i] else self.new
             if isinstance(side, _Classes):
-                shares = dict(zip(self.labels, row[-len(self.labels) :], strict=True))
+                shares = dict(zip(self.labels, row[self.place + 1 : self.place + 1 + len(self.labels)], strict=True))
                 side.add(as_label(value), row, shares)
                 continue
             wanted = self.reading.number(value)

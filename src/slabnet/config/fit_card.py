@@ -27,6 +27,7 @@ class EstimatorCard(Settings):
     named: the columns had names. columns: their names, where a table was learned of them. hidden_given, params: what
     its user set. support: a `TrainingSupport`; trial: the weight of the KL, the noise, and the rows they came from.
     classes, classes_type: labels, and their type in numpy. flat: the response was one column without a second axis.
+    response: the likelihood that was taken, and why; rate: what exposures are counted in.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -48,6 +49,8 @@ class EstimatorCard(Settings):
     classes_type: str | None = None
     conformal: Any = None
     flat: bool = False
+    rate: float | None = None
+    response: list[str] | None = None
 
 
 class FitCard(Settings):

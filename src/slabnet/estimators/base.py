@@ -25,12 +25,14 @@ from slabnet.data.dependence import INDEPENDENT, Dependence, check_dependence
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.conformal import Calibrates
 from slabnet.estimators.outside import MarksExtrapolation
+from slabnet.estimators.responses import NOTHING, Given
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import Keeping, Trial
 from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
 from slabnet.model.drawing import Draw
 from slabnet.model.draws import exact, fixed
+from slabnet.model.likelihoods import Likelihood, Target
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.density import ScoresRows
@@ -80,6 +82,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         lr: float | None = None,
         omega_lr: float | None = None,
         config: TrainConfig | None = None,
+        response: str | None = None,
         draws: int = 100,
         standardize: bool = True,
         random_state: Any = None,
@@ -100,6 +103,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         self.lr = lr
         self.omega_lr = omega_lr
         self.config = config
+        self.response = response
         self.draws = draws
         self.standardize = standardize
         self.random_state = random_state
@@ -107,23 +111,35 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
 
     # What the two estimators say about their response.
 
-    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
-        """X and y of a fit as arrays, y as the likelihood takes it; sets what is learned of y where `reset`."""
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None, given: Given = NOTHING) -> tuple[Array, Any]:
+        """X and y of a fit, y as the likelihood takes it (a `Target` where rows say more), and what is learned of y."""
         raise NotImplementedError(f"{type(self).__name__} must read its data")
 
-    def _response(self) -> tuple[str, int]:
-        """The name of the likelihood, and the number of outputs."""
+    def _response(self) -> tuple[Likelihood | str, int]:
+        """The likelihood or its name, and the number of outputs."""
         raise NotImplementedError(f"{type(self).__name__} must name its likelihood")
 
     # Fitting.
 
-    def fit(self, X: Any, y: Any, groups: Any = None, times: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        times: Any = None,
+        *,
+        sample_weight: Any = None,
+        exposure: Any = None,
+        event: Any = None,
+    ) -> Self:
         """Fit the network to a table `X` and the responses `y`.
 
         groups: a label for each row, where rows of one label depend on each other; times: a number for each row. Where
             some rows are held out to decide on settings, they are whole groups, or the latest rows.
+        sample_weight: how often each row counts. exposure: over how much time, area or people a count was taken.
+        event: for times, 1 where the event was seen and 0 where the row was cut off before it.
         """
-        return self._fit(X, y, Dependence.of(groups, times))
+        return self._fit(X, y, Dependence.of(groups, times), given=Given(sample_weight, exposure, event))
 
     def _fit(
         self,
@@ -132,18 +148,27 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         dependence: Dependence = INDEPENDENT,
         checkpoint: Checkpoints | None = None,
         resume: bool = False,
+        given: Given = NOTHING,
     ) -> Self:
         before = dict(self.__dict__)
         try:
-            return self._fit_anew(X, y, dependence, checkpoint, resume)
+            return self._fit_anew(X, y, dependence, checkpoint, resume, given)
         except BaseException:  # what was fitted before stays as it was
             self.__dict__ = before
             raise
 
-    def _fit_anew(self, X: Any, y: Any, dependence: Dependence, checkpoint: Checkpoints | None, resume: bool) -> Self:
-        table, target = self._read(X, y, reset=True)
+    def _fit_anew(
+        self,
+        X: Any,
+        y: Any,
+        dependence: Dependence,
+        checkpoint: Checkpoints | None,
+        resume: bool,
+        given: Given,
+    ) -> Self:
+        table, target = self._read(X, y, reset=True, given=given)
         check_dependence("fit", len(table), dependence.groups, dependence.times)
-        self._start(table)
+        self._start(table, target.weight if isinstance(target, Target) else None)
         config = self._training(len(table))
         rows = (self._scale_x(table), target)
         self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume), dependence)
@@ -184,7 +209,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         self.history_ = replace(more, epochs=(*self.history_.epochs, *more.epochs))
         return self._finish(table, seen)
 
-    def _start(self, table: Array) -> None:
+    def _start(self, table: Array, weight: Any = None) -> None:
         """A fresh network for this table, once every parameter has been looked at."""
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
@@ -218,7 +243,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
             seed=self._seed,
         )
         warn_of_table(table, self._input_names())
-        self.scaling_x_ = Scaling.of(table) if self.standardize else Scaling.none(p)
+        self.scaling_x_ = Scaling.of(table, weight) if self.standardize else Scaling.none(p)
         self._take(net, None)
 
     def _training(self, n: int) -> TrainConfig:
@@ -309,10 +334,17 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
     def _draw(self) -> Draw:
         return exact if self.selection_ is None else fixed(self.selection_.masks, exact)
 
-    def _predict(self, X: Any, **options: Any) -> Prediction:
+    def _exposures(self, exposure: Any, rows: int) -> Any:
+        """What the network takes as exposure, where it takes one."""
+        return exposure
+
+    def _predict(self, X: Any, exposure: Any = None, **options: Any) -> Prediction:
         """The averaged prediction for rows of the user's table, in the network's own scale."""
         table = self._check_x(X)
-        found = predict(self._predictor(), self._scale_x(table), self.draws, seed=self._seed, **options)
+        exposure = self._exposures(exposure, len(table))
+        found = predict(
+            self._predictor(), self._scale_x(table), self.draws, seed=self._seed, exposure=exposure, **options
+        )
         return replace(found, extrapolates=None if (out := self._outside(table, X)) is None else torch.as_tensor(out))
 
     def _predictor(self) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,21 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from slabnet.core.errors import check_number, one_line, refuse
 from slabnet.core.records import Prediction
 from slabnet.estimators.base import SlabEstimator
+from slabnet.estimators.responses import NOTHING, Given, Sides, class_weights
 from slabnet.estimators.scaling import Array
+from slabnet.model.likelihoods import Likelihood, Ordinal
 from slabnet.prediction.conformal import cumulative_shares, with_the_best
+
+ORDINAL = "ordinal"
 
 
 class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
     """Classification by a network that is uncertain about its own structure as well as its weights.
 
     Two classes have one output (the log-odds of the second), more have one each. Columns of X are standardised inside.
-    The parameters, and what is known after a fit, are those of `SlabRegressor`; `classes_` holds the labels.
+    response="ordinal" takes the classes for levels in the order of `levels` (sorted where that is left out): one output
+    that moves along them. class_weight: "balanced", or a dict of class and weight. The other parameters, and what is
+    known after a fit, are those of `SlabRegressor`; `classes_` holds the labels.
 
     >>> x = np.linspace(-1, 1, 60)[:, None]
     >>> y = np.where(x[:, 0] > 0, "up", "down")
@@ -30,7 +37,23 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
     ['up', 'down']
     """
 
-    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
+    def __init__(
+        self,
+        hidden: Sequence[int] | None = None,
+        *,
+        levels: Sequence[Any] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(hidden, **options)
+        self.levels = levels
+        self.class_weight = class_weight
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted({*SlabEstimator._get_param_names(), "levels", "class_weight"})
+
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None, given: Given = NOTHING) -> tuple[Array, Any]:
         if y is None:
             refuse(
                 type(self).__name__,
@@ -49,7 +72,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         labels = column_or_1d(labels, warn=True)
         classes = getattr(self, "_known_classes", classes)
         if reset:
-            self.classes_ = np.unique(labels) if classes is None else np.unique(classes)
+            self.classes_ = self._levels_of(labels, classes)
             if len(self.classes_) < 2:
                 refuse(
                     type(self).__name__,
@@ -57,16 +80,41 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
                     "labels of at least 2 classes",
                     f"one class, {one_line(repr(str(self.classes_[0])))}",
                 )
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
             refuse("partial_fit", "classes", "those of the first call", one_line(np.unique(classes).tolist()))
-        places = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        places = self.places(labels)
         unknown = np.flatnonzero(self.classes_[places] != labels)
         if len(unknown):
             known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
             refuse(type(self).__name__, "y", f"one of the classes {known}", one_line(repr(str(labels[unknown[0]]))))
-        return table, places.astype(np.int64)
+        sides = class_weights(self.class_weight, labels, Sides.of(table, given))
+        for name in ("exposure", "event"):
+            if getattr(given, name) is not None:
+                refuse("fit", name, "left out for classes", "given")
+        return table, sides.target(places.astype(np.int64), None)
 
-    def _response(self) -> tuple[str, int]:
+    def places(self, labels: Any) -> Any:
+        """Where each label stands in `classes_`; any place for one that is none of them."""
+        order = np.argsort(self.classes_)
+        return order[np.searchsorted(self.classes_, labels, sorter=order).clip(max=len(self.classes_) - 1)]
+
+    def _levels_of(self, labels: Any, classes: Any) -> Any:
+        """The classes: in the order of `levels` where that is given, else sorted."""
+        name = type(self).__name__
+        if self.response not in (None, "classes", ORDINAL):
+            refuse(name, "response", f'None, "classes" or "{ORDINAL}"', self.response)
+        if self.levels is None:
+            return np.unique(labels) if classes is None else np.unique(classes)
+        if self.response != ORDINAL:
+            refuse(name, "levels", f'left out, or used with response="{ORDINAL}"', "given")
+        levels = np.asarray(list(self.levels))
+        if levels.ndim != 1 or len(levels) < 2 or len(np.unique(levels)) < len(levels):
+            refuse(name, "levels", "at least 2 different ones, from low to high", one_line(self.levels))
+        return levels
+
+    def _response(self) -> tuple[Likelihood | str, int]:
+        if self.response == ORDINAL:
+            return Ordinal(len(self.classes_)), 1
         return ("bernoulli", 1) if len(self.classes_) == 2 else ("categorical", len(self.classes_))
 
     def predict_proba(self, X: Any) -> Array:
@@ -114,7 +162,7 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
 
     def _interval_of(self, found: Prediction, level: float) -> tuple[Array, Array]:
         low, high = (end.numpy() for end in found.interval(level))
-        if len(self.classes_) > 2:
+        if low.shape[1] > 1:
             return low, high
         return np.hstack([1 - high, low]), np.hstack([1 - low, high])
 
@@ -139,4 +187,4 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         return np.asarray(slopes[0] if len(slopes) == 1 else slopes.sum(0) / 2)
 
     def _both(self, mean: Array) -> Array:
-        return np.hstack([1 - mean, mean]) if len(self.classes_) == 2 else mean
+        return np.hstack([1 - mean, mean]) if mean.shape[1] == 1 else mean

@@ -27,7 +27,18 @@ MOST_DRAWS = 10_000  # that a file asks for with every prediction
 KINDS_OF_LABELS = "biufUO"  # numbers, texts, and objects that are one of them
 LONGEST_KIND = 20  # characters that name such a type
 MOST_BYTES = 2**20  # that labels may take for being stored wider than the longest of them
-PARAMS = ("psi", "sigma_beta", "epochs", "batch_size", "lr", "omega_lr", "standardize", "random_state", "verbose")
+PARAMS = (
+    "psi",
+    "sigma_beta",
+    "epochs",
+    "batch_size",
+    "lr",
+    "omega_lr",
+    "standardize",
+    "random_state",
+    "verbose",
+    "response",
+)
 KINDS: dict[str, type[SlabEstimator]] = {"classifier": SlabClassifier, "regressor": SlabRegressor}
 
 
@@ -66,7 +77,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
     if isinstance(model, SlabClassifier):
         kept |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
     elif isinstance(model, SlabRegressor):
-        kept |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat}
+        kept |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat, "rate": model.rate_}
+        kept |= {"response": [model.response_, model.response_why_]}
     last = model.history_.to_dict()["epochs"][-1]
     last.pop("seconds")  # the same fit gives the same bytes
     inputs = model._input_names()
@@ -142,7 +154,19 @@ def _filled(net: Network, kept: EstimatorCard, card: FitCard) -> SlabEstimator:
             raise ValueError(f"{len(model.classes_)} classes for {net.outputs} outputs")
     elif isinstance(model, SlabRegressor):
         model.scaling_y_, model._flat = _scaling(kept.scaling_y), kept.flat
+        model.rate_ = _rate(kept.rate)
+        name, why = kept.response or ["gaussian", "the default"]  # files of 0.1 have none
+        if name != net.likelihood.name:
+            raise ValueError(f"a response {one_line(name)} with the likelihood {net.likelihood.name}")
+        model.response_, model.response_why_ = name, why
     return model
+
+
+def _rate(value: float | None) -> float | None:
+    """The mean rate that exposures are counted in; None where there are no counts."""
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"a rate {one_line(value)}")
+    return value
 
 
 def _scaling(card: ScalingCard | None) -> Scaling:

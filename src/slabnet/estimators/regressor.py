@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_choice, check_number, refuse
@@ -16,9 +16,19 @@ from slabnet.data.dependence import Dependence
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.checks import look_at_numbers
 from slabnet.estimators.conformal import METHODS
+from slabnet.estimators.distribution import PredictedDistribution
+from slabnet.estimators.responses import (
+    NOTHING,
+    Given,
+    Sides,
+    check_columns,
+    scaling_of_response,
+    taken_response,
+)
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial, noise_around, try_out, worth_trying
 from slabnet.estimators.warnings import warn_of_target
+from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, Point, Target
 from slabnet.model.mixture import members_in
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
@@ -29,8 +39,8 @@ CLOSEST = 1e-12  # to certainty, for a level of an interval
 class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     """Regression by a network that is uncertain about its own structure as well as its weights.
 
-    One or several responses, normal around the network's output with a variance that is learned. Columns of X and y
-    are standardised inside, and every output is in the units that came in.
+    One or several responses, normal around the network's output with a variance that is learned, or with another
+    `response`. Columns of X and y are scaled inside, and every output is in the units that came in.
 
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.config.tables`).
     skip: every layer reads the inputs again (an input-skip network), so that a linear relation takes a weight for each
@@ -39,6 +49,9 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
     members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`).
     epochs, batch_size, lr, omega_lr: None takes the rule; config: a `TrainConfig` for everything else.
+    response: a likelihood of numbers by name ("gaussian" where it is left out; "heteroscedastic", "student-t",
+        "lognormal", "gamma", "poisson", "negative-binomial", "weibull"), or "auto": `response_` is what it took, and
+        `response_why_` why.
     draws: networks that a prediction is averaged over. standardize: False takes X and y as they come.
     verbose: 0 is silent, 1 shows progress.
 
@@ -54,7 +67,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     True
     """
 
-    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Array, Any]:
+    def _read(self, X: Any, y: Any, reset: bool, classes: Any = None, given: Given = NOTHING) -> tuple[Array, Any]:
         if y is None:
             refuse(
                 type(self).__name__,
@@ -67,45 +80,77 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         target = check_array(y, ensure_2d=False, dtype="numeric", input_name="y", estimator=self)
         check_consistent_length(table, target)
         target = np.asarray(target, dtype=np.float64)
-        columns = target.reshape(len(target), -1)
+        columns, sides = target.reshape(len(target), -1), Sides.of(table, given)
         if reset:
-            self.scaling_y_ = Scaling.of(columns) if self.standardize else Scaling.none(columns.shape[1])
+            taken = taken_response(self.response, columns)
+            self.response_, self.response_why_ = taken.name, taken.why
+            check_columns(taken.name, columns, sides)
+            self.scaling_y_, self.rate_ = scaling_of_response(taken.name, columns, sides, self.standardize)
             self._flat = target.ndim == 1
             warn_of_target(columns)
         elif columns.shape[1] != len(self.scaling_y_.scale):
             refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
-        return table, self.scaling_y_.apply(columns)
+        return table, sides.target(self.scaling_y_.apply(columns), self.rate_)
 
-    def _response(self) -> tuple[str, int]:
-        return "gaussian", len(self.scaling_y_.scale)
+    def _response(self) -> tuple[Likelihood | str, int]:
+        columns = len(self.scaling_y_.scale)
+        return self.response_, LIKELIHOODS[self.response_].outputs_for(columns)
+
+    def _exposures(self, exposure: Any, rows: int) -> Any:
+        if self.rate_ is None:
+            return exposure
+        each = np.ones(rows) if exposure is None else np.asarray(column_or_1d(exposure), dtype=np.float64)
+        return self.rate_ * each
 
     def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
         """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
         given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
+        if isinstance(y, Target) or not self.network_.likelihood.noise_variances():
+            return None  # the noise is not one number, or rows do not count alike
         if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
             return None
         alone = members_in(self.network_)[0] if members_in(self.network_) else self.network_  # decides for all
         return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping, dependence)
 
-    def _tried_on(self, x: Array, y: Array) -> Trial | None:
-        if self.trial_ is None:
-            return None
+    def _tried_on(self, x: Array, y: Any) -> Trial | None:
+        if self.trial_ is None or isinstance(y, Target):
+            return self.trial_
         some = slice(0, MOST_ASIDE)
         samples = predict_network(self.network_, x[some], self.draws, seed=self._seed, keep_draws=True).samples
         assert samples is not None
         return self.trial_.with_rows(noise_around(samples.numpy(), y[some]), len(y[some]))
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean response of each row; with `return_std` also the standard deviation of a new observation."""
-        found = self._predict(X)
+    def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
+        """The mean response of each row, or its median where a mean does not exist (lognormal, weibull).
+
+        return_std: also the standard deviation of a new observation (of its logarithm where the median is predicted).
+        exposure: over which counts are predicted; 1 where it is left out.
+        """
+        found = self._predict(X, exposure)
         mean = self._shape(self.scaling_y_.undo(found.mean.numpy()))
-        if not return_std:
-            return mean
-        return mean, self._shape(found.total.sqrt().numpy() * self.scaling_y_.scale)
+        return (mean, self._shape(self._spread(found.total))) if return_std else mean
+
+    def predict_distribution(self, X: Any, exposure: Any = None) -> PredictedDistribution:
+        """The distribution of a new observation in each row: quantiles, P(Y <= y), P(Y > y), densities.
+
+        >>> x = np.linspace(-1, 1, 50)[:, None]
+        >>> model = SlabRegressor(hidden=(), epochs=50, response="poisson", random_state=0).fit(x, np.arange(50) % 4)
+        >>> found = model.predict_distribution(x[:3])
+        >>> bool(np.allclose(found.cdf(2.0) + found.exceeds(2.0), 1))
+        True
+        """
+        found = self._predict(X, exposure, keep_draws=True)
+        if found.mixture is None:
+            refuse("predict_distribution", "response", "one with a known distribution", self.response_)
+        return PredictedDistribution(found.mixture, self.scaling_y_, len(found.mean), self._flat)
 
     def predict_interval(
-        self, X: Any, level: float = 0.95, method: Literal["posterior", "conformal"] = "posterior"
+        self,
+        X: Any,
+        level: float = 0.95,
+        method: Literal["posterior", "conformal"] = "posterior",
+        exposure: Any = None,
     ) -> tuple[Array, Array]:
         """The interval (low, high) that holds a new observation with probability `level`.
 
@@ -113,8 +158,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         """
         level = check_number("predict_interval", "level", level, above=0, below=1)
         if check_choice("predict_interval", "method", method, METHODS) == "conformal":
+            if exposure is not None:
+                refuse("predict_interval", "exposure", 'left out with method="conformal"', "given")
             return self._conformal_interval(X, self._calibrated("predict_interval").quantile(level))
-        low, high = self._predict(X, intervals=level).predictive_interval(level)
+        low, high = self._predict(X, exposure, intervals=level).predictive_interval(level)
         ends = [self._shape(self.scaling_y_.undo(end.numpy())) for end in (low, high)]
         return ends[0], ends[1]
 
@@ -153,16 +200,21 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         below = mixture.cdf(torch.as_tensor(self.scaling_y_.apply(target.reshape(-1, 1))))
         return np.asarray(np.abs(2 * below.numpy()[:, 0] - 1))
 
-    def log_density(self, X: Any, y: Any) -> float:
+    def log_density(self, X: Any, y: Any, exposure: Any = None, event: Any = None) -> float:
         """Mean log density of observations under the predictive mixture, in the units of y."""
-        return float(self.log_densities(X, y).mean())
+        return float(self.log_densities(X, y, exposure, event).mean())
 
-    def log_densities(self, X: Any, y: Any) -> Array:
-        """The same for each row."""
-        found: Prediction = self._predict(X, keep_draws=True)
+    def log_densities(self, X: Any, y: Any, exposure: Any = None, event: Any = None) -> Array:
+        """The same for each row; one that was cut off (`event` 0) counts with log P(Y > y)."""
+        return self.densities_of(self._predict(X, exposure, keep_draws=True), y, event)
+
+    def densities_of(self, found: Prediction, y: Any, event: Any = None) -> Array:
+        """log p(y) under a prediction of this model that kept its draws, in the units of y."""
         target = self.scaling_y_.apply(np.asarray(y, dtype=np.float64).reshape(len(found.mean), -1))
-        rows = row_log_densities(found, torch.as_tensor(target)) - float(np.log(self.scaling_y_.scale).sum())
-        return np.asarray(rows.double().numpy())
+        seen = np.ones(len(target)) if event is None else np.asarray(event, dtype=np.float64)
+        cut = None if event is None else torch.as_tensor(seen)
+        rows = row_log_densities(found, torch.as_tensor(target), cut).double().numpy()
+        return np.asarray(rows - seen * float(np.log(self.scaling_y_.scale).sum()))
 
     @property
     def noise_std_(self) -> Any:
@@ -176,10 +228,17 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
 
     def _effects(self, table: Array) -> Array:
         """How far the response moves per standard deviation of each input, in its own units (a mean over several)."""
-        return np.asarray((self._slopes(table) * self.scaling_y_.scale[:, None]).mean(0))
+        rate = 1.0 if self.rate_ is None else self.rate_
+        return np.asarray((rate * self._slopes(table) * self.scaling_y_.scale[:, None]).mean(0))
+
+    def _spread(self, variance: torch.Tensor) -> Array:
+        """The standard deviation that a variance of the network stands for."""
+        likelihood = self.network_.likelihood
+        unit = self.scaling_y_.scale if likelihood.point is Point.MEAN else 1.0  # logarithms have no unit
+        return np.asarray(variance.sqrt().numpy() * unit)
 
     def _scale_of_response(self) -> Scaling:
-        return self.scaling_y_
+        return self.scaling_y_ if self.network_.outputs == len(self.scaling_y_.scale) else super()._scale_of_response()
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._flat else values

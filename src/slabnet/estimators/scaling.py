@@ -24,12 +24,16 @@ class Scaling:
     scale: Array
 
     @classmethod
-    def of(cls, table: Array) -> Self:
-        """Mean and standard deviation of each column; a constant column is only centred."""
+    def of(cls, table: Array, weight: Array | None = None) -> Self:
+        """Mean and standard deviation of each column, rows by `weight`; a constant column is only centred."""
         size = np.abs(table).max(0)
         size[size == 0] = 1.0
         small = table / size  # squares of 1e200 would overflow
-        centre, spread = small.mean(0), small.std(0)
+        if weight is None:
+            centre, spread = small.mean(0), small.std(0)
+        else:
+            centre = np.average(small, axis=0, weights=weight)
+            spread = np.sqrt(np.average((small - centre) ** 2, axis=0, weights=weight))
         spread[spread <= CONSTANT] = 1.0 / size[spread <= CONSTANT]
         return cls(centre * size, spread * size)
 

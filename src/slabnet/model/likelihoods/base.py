@@ -120,6 +120,11 @@ class Likelihood(nn.Module):
     def check_rows(self, target: Target, where: str) -> None:
         """Refuse rows whose responses and other numbers do not go together."""
 
+    @classmethod
+    def outputs_for(cls, responses: int) -> int:
+        """How many outputs of the network this many responses take."""
+        return responses
+
     def check_outputs(self, outputs: int) -> None:
         """Refuse a number of outputs that this response cannot be made of."""
 

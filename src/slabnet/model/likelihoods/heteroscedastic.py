@@ -38,6 +38,10 @@ class Heteroscedastic(Likelihood):
         centre, log_variance = output.chunk(2, -1)
         return Normal(centre, (0.5 * log_variance).exp())
 
+    @classmethod
+    def outputs_for(cls, responses: int) -> int:
+        return 2 * responses
+
     def check_outputs(self, outputs: int) -> None:
         if outputs % 2:
             refuse(
