@@ -71,6 +71,8 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         method: str = "lbbnn",
         activation: str = "relu",
         skip: bool = False,
+        gates: str | Sequence[str] | None = None,
+        psi_gate: Any = None,
         psi: Any = None,
         sigma_beta: Any = 1.0,
         prior: Prior | None = None,
@@ -92,6 +94,8 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         self.method = method
         self.activation = activation
         self.skip = skip
+        self.gates = gates
+        self.psi_gate = psi_gate
         self.psi = psi
         self.sigma_beta = sigma_beta
         self.prior = prior
@@ -230,12 +234,16 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         if isinstance(hidden, bool) or not isinstance(hidden, (int, np.integer, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
         widths = (int(hidden),) if isinstance(hidden, (int, np.integer)) else tuple(hidden)
+        psi = 0.5 if self.psi is None and self.gates else self.psi  # a gate says whether a column is in
         net = mlp(
             (p, *widths, outputs),
             activation=self.activation,
             method=self.method,
             skip=bool(self.skip),
-            prior=table_prior(n, p, len(widths) + 1, self.prior, self.psi, self.sigma_beta),
+            gates=self.gates,
+            column_groups=self._gate_groups(),
+            psi_gate=self.psi_gate,
+            prior=table_prior(n, p, len(widths) + 1, self.prior, psi, self.sigma_beta),
             start=self.start,
             likelihood=likelihood,
             options=self.options,
@@ -245,6 +253,13 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         warn_of_table(table, self._input_names())
         self.scaling_x_ = Scaling.of(table, weight) if self.standardize else Scaling.none(p)
         self._take(net, None)
+
+    def _gate_groups(self) -> dict[str, tuple[int, ...]] | None:
+        """One gate for each column of the table, however many inputs the network has for it."""
+        kinds = (self.gates,) if isinstance(self.gates, str) else tuple(self.gates or ())
+        if "inputs" not in kinds or (self.table_ is None and not hasattr(self, "feature_names_in_")):
+            return None
+        return {name: places for name, places in self.column_groups_.items() if places}
 
     def _training(self, n: int) -> TrainConfig:
         """The rule for tables, over which go `config` and what was said one by one."""

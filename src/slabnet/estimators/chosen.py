@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from slabnet.core.errors import check_number
 from slabnet.core.records import Selection
 from slabnet.estimators.frames import ReadsFrames
 from slabnet.estimators.scaling import Array
 from slabnet.model.drawing import Draw
+from slabnet.model.gates import column_inclusion
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
 from slabnet.prediction.importance import input_reach, member_reach, prior_reach
 from slabnet.selection.rules import slab_layers, threshold_model
 
 REACH_DRAWS = 100
+
+
+def within_fdr(inclusion: Mapping[str, float], fdr: float) -> list[str]:
+    """The names with the largest probabilities, as many as keep the mean of 1 - probability at or below `fdr`.
+
+    >>> within_fdr({"a": 0.99, "b": 0.2, "c": 0.9, "d": 0.5}, 0.1)
+    ['a', 'c']
+    """
+    order = sorted(inclusion, key=lambda name: -inclusion[name])
+    false, kept = 0.0, []
+    for count, name in enumerate(order, start=1):
+        false += 1 - inclusion[name]
+        if false > fdr * count:
+            break
+        kept.append(name)
+    return kept
 
 
 class KnowsModel(ReadsFrames):
@@ -46,6 +65,36 @@ class KnowsModel(ReadsFrames):
         if self.selection_ is not None:
             return [mask[0].double().numpy() for mask in self.selection_.masks.values()]
         return [layer.alpha.detach().double().numpy().copy() for layer in slab_layers(self.network_).values()]
+
+    @property
+    def column_inclusion_(self) -> dict[str, float]:
+        """For each column, the posterior probability that it is in the model; needs gates="inputs".
+
+        In a chosen model it is 1 or 0. Columns of an array are called x0, x1 and so on.
+        """
+        self._check_selects("column_inclusion_")
+        kinds = self.network_.gates
+        if "inputs" not in kinds:
+            raise AttributeError('column_inclusion_ is known for estimators with gates="inputs"')
+        if self.selection_ is None:
+            known = column_inclusion(self.network_)
+        else:
+            reached = self.selection_.inputs
+            assert reached is not None
+            known = {name: float(reached[list(at)].any()) for name, at in self._named_groups().items() if at}
+        return {name: known.get(name, 0.0) for name in self._named_groups()}
+
+    def _named_groups(self) -> dict[str, tuple[int, ...]]:
+        named = self.table_ is not None or hasattr(self, "feature_names_in_")
+        return {name if named else f"x{name}": at for name, at in self.column_groups_.items()}
+
+    def select(self, fdr: float = 0.1) -> list[str]:
+        """The most columns whose expected share of false ones is at most `fdr`, surest first; needs gates="inputs".
+
+        The Bayesian false discovery rate of a set is the mean of 1 - alpha over its columns.
+        """
+        check_number("select", "fdr", fdr, above=0, below=1)
+        return within_fdr(self.column_inclusion_, fdr)
 
     @property
     def density_(self) -> float:

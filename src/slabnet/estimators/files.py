@@ -123,7 +123,7 @@ def _filled(net: Network, kept: EstimatorCard, card: FitCard) -> SlabEstimator:
         if not 0 <= value <= most:
             raise ValueError(f"{name} {one_line(value)}")
     options: dict[str, Any] = {"method": net.method.name, "activation": net.activation, "draws": kept.draws}
-    options |= {"members": len(members_in(net)) or 1, "skip": net.skip}
+    options |= {"members": len(members_in(net)) or 1, "skip": net.skip, "gates": net.gates or None}
     options |= {name: value for name, value in kept.params.items() if name in PARAMS and _is_plain(value)}
     model = KINDS[kept.kind](hidden if kept.hidden_given else None, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), kept.seed, kept.samples_seen

@@ -45,6 +45,9 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.config.tables`).
     skip: every layer reads the inputs again (an input-skip network), so that a linear relation takes a weight for each
         input.
+    gates: "inputs" puts an indicator above all weights that read one column (psi = 0.5 below it); `column_inclusion_`
+        then gives the posterior probability of each column, and `select(fdr=0.1)` a set of them. psi_gate: the chance
+        of a column to be in the model before the data, a number or `Beta(a, b)`; None learns it from `Beta(1, 1)`.
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
         model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
     members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`).

@@ -159,6 +159,10 @@ class Mixture(Network):
     def skip(self) -> bool:
         return self.members[0].skip
 
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return self.members[0].gates
+
     def take_likelihood(self, likelihood: Likelihood) -> None:
         for member in self.members:
             member.take_likelihood(likelihood)

@@ -48,6 +48,11 @@ class Network(nn.Module):
         """Whether every layer reads the inputs again."""
         return bool(self.spec.get("skip", False))
 
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Of what it has gates: "inputs", "units", both or nothing."""
+        return tuple(self.spec.get("gates", ()))
+
     def take_likelihood(self, likelihood: Likelihood) -> None:
         """Have this likelihood from now on."""
         self.likelihood = likelihood
