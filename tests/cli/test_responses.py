@@ -128,3 +128,15 @@ def test_bad_words(folder: Path, words: list[str], said: str) -> None:
     assert said in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
     assert not (folder / "bad.slab").exists()
+
+
+def test_a_page_does_not_judge_rows_that_have_more_than_inputs(folder: Path) -> None:
+    words = ["--target", "visits", "--response", "poisson", "--exposure", "days", "--drop", "time,seen,grade"]
+    fitted(folder, *words, "--report", "counts.html", out="page.slab")
+    text = (folder / "counts.html").read_text("utf-8")
+    assert "A page does not judge rows of a poisson response" in text
+    assert "A poisson response is not run in the page." in text
+    run = slabnet("export", "page.slab", "--to", "numpy", "--out", "page.py", cwd=folder)
+    assert run.returncode == 2
+    assert "got poisson, which has no such form" in run.stderr
+    assert not (folder / "page.py").exists()

@@ -227,7 +227,7 @@ def _unit_names(measured: Measured, sizes: Sequence[int]) -> dict[tuple[int, int
     else:
         names = {(0, i): name for i, name in enumerate(subject.inputs[: sizes[0]])}
     last = len(sizes) - 1
-    if subject.answer is Answer.CLASSES:
+    if subject.answer is Answer.CLASSES and subject.likelihood.classes(sizes[-1]) == sizes[-1]:
         return names | {(last, i): name for i, name in enumerate(subject.classes(sizes[-1]))}
     return names | {(last, i): subject.target or f"output {i}" for i in range(sizes[-1])}
 

@@ -107,6 +107,12 @@ def versions() -> dict[str, str]:
     return {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
+def _has_sides(card: FitCard) -> bool:
+    """Whether rows were fitted with an exposure (counts always are) or with an event."""
+    rate = None if card.estimator is None else card.estimator.rate
+    return rate is not None or bool((card.job or {}).get("event"))
+
+
 def subject_from_file(model: Path, data: str | None = None, ood: str | None = None) -> Subject:
     """Read a model file, and the test rows of the data set it was fitted to, or of `data`."""
     header = read_header(model)
@@ -118,6 +124,11 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         name = card.data
     split: Split | None = None
     own, numbers = None, None
+    if name is not None and card.table is not None and _has_sides(card):
+        notes.append(
+            f"A page does not judge rows of a {likelihood_of(net).name} response, which have more than inputs."
+        )
+        name = None
     if name in DATA_SETS and card.table is not None:
         refuse("report", "--data", "a table with the columns that were fitted", name)
     if name is not None and card.table is not None:
