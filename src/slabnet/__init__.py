@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from slabnet.prediction.predict import predict
     from slabnet.prediction.stability import Stability, stability
     from slabnet.prediction.stacking import stack, stacking_weights
+    from slabnet.prediction.structure import Structure, structure
     from slabnet.report.write import write_report
     from slabnet.selection.criteria import criterion_model, dic, fic, waic
     from slabnet.selection.pruning import prune
@@ -163,6 +164,7 @@ _WHERE = {
     "training.fit": ["fit"],
     "prediction.coefficients": ["Coefficient", "coefficients"],
     "prediction.diagnostics": ["ParetoK", "pareto_k"],
+    "prediction.structure": ["Structure", "structure"],
     "prediction.stability": ["Stability", "stability"],
     "prediction.stacking": ["stack", "stacking_weights"],
     "prediction.density": ["log_densities"],
