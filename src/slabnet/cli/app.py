@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from slabnet.cli.check_up import commands as doctor_commands
 from slabnet.config.methods import METHODS
 from slabnet.config.resolve import resolve
 from slabnet.config.settings import DATA_SETS, TABLE_FILES, Recipe
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 app.add_typer(commands)
 app.add_typer(report_commands)
+app.add_typer(doctor_commands)
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 PATIENCE = 3.0  # seconds
