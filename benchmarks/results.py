@@ -173,9 +173,9 @@ def why(groups: list[Group]) -> str:
         )
         said.append(
             f"**{dataset}.** With omega's step at 0.1 to the end (`paper`), mean alpha falls to {moved[low]:.3f} by epoch {low + 1} "
-            f"and then climbs to {moved[-1]:.3f}, near psi = 0.135: at this temperature an indicator hears of the data only when a "
-            "uniform number falls next to its alpha, and between two such moments the steps are noise of a size that undoes what was "
-            "learned. A run that ends there cannot give Table 3, which suggests that omega's step was lowered on the way; the text does not "
+            f"and then climbs to {moved[-1]:.3f}. That it ends near psi = 0.135 is chance: weights without data climb as far with other psi. "
+            "It is Adam's doing: an excluded weight has a small gradient of constant sign, and once Adam has forgotten the large gradients "
+            "of the beginning, it moves omega at its full step however small the gradient is. A run that ends there cannot give Table 3, which suggests that omega's step was lowered on the way; the text does not "
             f"say so. Lowered after 20 epochs (`paper-settled`), mean alpha stays at {stayed[-1]:.3f}. {lowest}"
             f"With alpha at rest the weights learn on undisturbed, which is why accuracies before post-training are above the paper's "
             f"(by {span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "

@@ -34,6 +34,9 @@ def test_the_gamma_divergence_against_integration(m: float, s: float, k: float) 
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
+NAMES = ("unit_gamma", "unit_inverse", "layer_gamma", "layer_inverse")
+
+
 def test_a_half_cauchy_squared_is_a_gamma_times_an_inverse_gamma() -> None:
     """The decomposition the horseshoe stands on, by simulation."""
     g = stats.gamma(0.5, scale=4.0).rvs(200_000, random_state=0)
@@ -68,6 +71,25 @@ def test_scales_of_the_horseshoe_are_lognormal() -> None:
         torch.testing.assert_close(draws.mean(0), mean, atol=5e-3, rtol=0)
         torch.testing.assert_close(draws.std(0), sd, rtol=0.03, atol=0)
         assert torch.allclose(draws.exp().mean(0), layer.mean_factors(), rtol=0.01)
+
+
+def test_units_of_the_horseshoe_share_the_draw_of_their_layer() -> None:
+    """Under q log(s z_1) and log(s z_2) have the variance of log s in common."""
+    layer = Horseshoe(sn.Linear(2, 1), 2)
+    with torch.no_grad():
+        for name, rho in (("unit_gamma", 0.2), ("unit_inverse", -0.3), ("layer_gamma", -1.0), ("layer_inverse", -0.8)):
+            layer.get_parameter(f"{name}_rho").fill_(rho)
+        sd = {name: float(torch.nn.functional.softplus(layer.get_parameter(f"{name}_rho")[0])) for name in NAMES}
+        shared = sd["layer_gamma"] ** 2 + sd["layer_inverse"] ** 2
+        expected = shared / (shared + sd["unit_gamma"] ** 2 + sd["unit_inverse"] ** 2)
+        with sn.drawing(layer, sn.exact, 0) as scope:
+            networks = torch.stack([layer.draw_factors((2,), scope) for _ in range(20_000)]).log()
+            rows = layer.draw_factors((20_000, 2), scope).log()
+    assert 0.1 < expected < 0.4
+    for draws in (networks, rows):
+        assert float(torch.corrcoef(draws.T)[0, 1]) == pytest.approx(expected, abs=0.03)
+        torch.testing.assert_close(draws.std(0), layer.log_scale[1].detach(), rtol=0.03, atol=0)
+    assert float(torch.corrcoef(torch.stack([rows[:-1, 0], rows[1:, 0]]))[0, 1]) == pytest.approx(0, abs=0.03)
 
 
 @pytest.mark.parametrize("log_alpha", [-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from benchmarks.exactness import best_factorised, designs
 from scipy import stats
 
 import slabnet as sn
+from slabnet.model.attach import attach_likelihood
 from slabnet.prediction.diagnostics import pareto_shape, tail_shape
 
 
@@ -35,3 +38,56 @@ def test_k_hat_is_small_where_q_is_exact_and_large_where_it_is_not() -> None:
         found.append(sn.pareto_k(layer, (x, y), draws=2000).k_hat)
     assert found[0] < 0.3
     assert found[1] > found[0] + 0.2
+
+
+def conjugate(phi_log: float, phi_sd: float) -> tuple[sn.Network, tuple[torch.Tensor, torch.Tensor]]:
+    """A network whose only weights are out, and noise of variance 0.25 with a posterior as given."""
+    y = 0.5 * torch.randn(200, 1, generator=torch.Generator().manual_seed(0))
+    net = sn.mlp((1, 1), prior=sn.Prior(exclude=(0,)), likelihood="gaussian")
+    with torch.no_grad():
+        for posterior in (net.body[1].weight, net.body[1].bias):
+            posterior.omega.fill_(-30.0)
+        net.likelihood.log_phi.fill_(phi_log)
+        net.likelihood.rho_phi.fill_(math.log(math.expm1(phi_sd)))
+    return net, (torch.zeros(200, 1), y)
+
+
+def test_a_wrong_dispersion_is_seen_and_a_right_one_is_good() -> None:
+    """Of 200 residuals the log of the variance is known to a standard deviation of 0.1."""
+    _, (_, y) = conjugate(0.0, 0.1)
+    log = math.log(float(y.square().mean()))
+    right, wrong, narrow = (
+        sn.pareto_k(*conjugate(*given), draws=2000).k_hat for given in ((log, 0.1), (log + 0.4, 0.1), (log, 0.03))
+    )
+    assert right < 0.5
+    assert wrong > 0.7
+    assert narrow > 0.7
+
+
+def test_the_ratio_with_the_dispersion_averages_to_the_evidence() -> None:
+    """E_q p(y, phi) / q(phi) is the integral of p(y, phi), whatever q is."""
+    net, (_, y) = conjugate(math.log(0.3), 0.2)
+    likelihood = net.likelihood.double()
+    output = torch.zeros(200, 1, dtype=torch.float64)
+    ratios = []
+    for seed in range(4000):
+        certain, ratio = likelihood.at_draw(torch.Generator().manual_seed(seed))
+        ratios.append(certain.total(output, y.double()).detach() + ratio)
+    estimate = float(torch.logsumexp(torch.stack(ratios), 0)) - math.log(4000)
+    grid = torch.linspace(-3, 1, 4001, dtype=torch.float64)
+    logs = torch.distributions.Normal(0.0, 1.0).log_prob(y.double() * torch.exp(-grid / 2)).sum(0) - 100 * grid
+    logs = logs + torch.distributions.Normal(0.0, 3.0).log_prob(grid)
+    exact = float(torch.logsumexp(logs, 0)) + math.log(float(grid[1] - grid[0]))
+    assert estimate == pytest.approx(exact, abs=0.05)
+
+
+def test_rounding_is_no_tail_and_factors_that_are_not_in_the_ratio_are_refused() -> None:
+    x, y = designs(1, n=40, correlation=0.0, seed=0)
+    layer, _ = best_factorised(x, y, phi=0.5, psi=0.999999, sigma_beta=1.5)
+    attach_likelihood(layer, sn.Gaussian(phi=0.5).double())
+    with torch.no_grad():
+        layer.weight.omega.fill_(1e4)  # type: ignore[union-attr]
+    assert sn.pareto_k(layer, (x, y[:, None]), draws=200).k_hat == 0.0
+    net = sn.mlp((2, 3, 1), method="horseshoe", likelihood="gaussian")
+    with pytest.raises(sn.ArgumentError, match=r"pareto_k: net must be one that draws single weights only.*Horseshoe"):
+        sn.pareto_k(net, (torch.zeros(4, 2), torch.zeros(4)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.selection.criteria import criterion_model
+from slabnet.selection.criteria import _information, criterion_model
 
 PHI = 0.5
 
@@ -100,3 +100,46 @@ def test_bad_calls(options: dict[str, object], said: str) -> None:
     with pytest.raises(sn.ArgumentError, match="criterion_model: ") as caught:
         criterion_model(net, (torch.zeros(4, 5), torch.zeros(4)), **options)  # type: ignore[arg-type]
     assert said in str(caught.value)
+
+
+def test_the_search_around_the_best_finds_the_best_model_by_fic() -> None:
+    net, data = fitted_linear()
+    with torch.no_grad():  # nothing is certain, so that the draws miss much
+        net.body[1].weight.omega.fill_(0.0)
+        net.body[1].bias.omega.fill_(0.0)
+
+    def focus(out: torch.Tensor) -> torch.Tensor:
+        return out[:3].sum()
+
+    found = criterion_model(net, data, "fic", models=4, focus=focus, seed=1)
+    layer = net.body[1]
+    gradient = torch.cat([data[0][:3].sum(0), torch.tensor([3.0])]) * 1.0
+    mu = torch.cat([layer.weight.mu[0], layer.bias.mu]).detach()
+    sigma = torch.cat([layer.weight.sigma[0], layer.bias.sigma]).detach()
+    scores = {
+        inside: float(sn.fic(gradient, mu, sigma, torch.tensor(inside)))
+        for inside in itertools.product((False, True), repeat=6)
+        if any(inside[:5])
+    }
+    chosen = tuple(torch.cat([part.flatten() for part in found.masks["body.1"]]).tolist())
+    assert scores[chosen] == pytest.approx(min(scores.values()), rel=1e-5)
+    assert found.looked_at is not None
+    assert found.looked_at > 20
+
+
+def test_waic_and_dic_take_draws_of_the_dispersion() -> None:
+    """With no weights p(y | phi) alone varies: the penalties are those of drawing phi from q."""
+    y = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    net = sn.mlp((1, 1), likelihood="gaussian").double()
+    with torch.no_grad():
+        net.body[1].weight.mu.fill_(0.0)
+        net.body[1].weight.rho.fill_(-30.0)
+        net.likelihood.rho_phi.fill_(math.log(math.expm1(0.3)))
+    masks = {"body.1": (torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, dtype=torch.bool))}
+    x = torch.ones_like(y)
+    values = {c: _information(net, net.likelihood, x, y, masks, c, 4000, 0, 0) for c in ("waic", "dic")}
+    eps = torch.distributions.Normal(0.0, 0.3).sample((40_000,)).double()
+    logs = torch.distributions.Normal(torch.zeros(()).double(), torch.exp(eps / 2)[:, None]).log_prob(y[:, 0])
+    assert values["waic"] == pytest.approx(float(sn.waic(logs)), rel=5e-3)
+    at_mean = torch.distributions.Normal(torch.zeros(()).double(), 1.0).log_prob(y[:, 0])
+    assert values["dic"] == pytest.approx(float(sn.dic(logs, at_mean)), rel=5e-3)

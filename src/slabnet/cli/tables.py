@@ -40,6 +40,7 @@ from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 LEVEL = DOUBT = 0.95
 SHOWN = 10  # inputs a summary names
 FEWEST_ROWS = 4
+BOOTSTRAP, BOOTSTRAP_NUMBERS = 2000, 10**7  # times that rows are drawn again, and numbers drawn at once
 LARGEST_TARGET = 1e60  # the squares of its squares are numbers still
 Labels = NDArray[Any]
 
@@ -364,10 +365,19 @@ def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels, sides: dic
     return {"test": found | {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2)} | density}
 
 
-def rmse_interval(squares: NDArray[np.float64], z: float = 1.96) -> list[float] | None:
-    """The interval of a root mean square, from the spread of the squares (their mean is nearly normal)."""
+def rmse_interval(squares: NDArray[np.float64], level: float = 0.95) -> list[float] | None:
+    """The interval of a root mean square: its quantiles when rows are drawn again with replacement (bootstrap).
+
+    >>> rmse_interval(np.full(10, 4.0))
+    [2.0, 2.0]
+    """
     if len(squares) < 2:
         return None
-    half = z * float(squares.std(ddof=1)) / math.sqrt(len(squares))
-    mean = float(squares.mean())
-    return [math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)]
+    generator = np.random.default_rng(0)
+    rows = max(1, BOOTSTRAP_NUMBERS // len(squares))
+    means: list[float] = []
+    while len(means) < BOOTSTRAP:
+        drawn = generator.integers(len(squares), size=(min(rows, BOOTSTRAP - len(means)), len(squares)))
+        means.extend(squares[drawn].mean(1).tolist())
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return [math.sqrt(low), math.sqrt(high)]

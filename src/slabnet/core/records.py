@@ -43,6 +43,7 @@ class Selection:
     unreachable: outputs that no input can reach; the model is feasible if at least one is reached.
     broken: the first layer behind which nothing is reached, where the model is infeasible.
     reach: (outputs, inputs), whether an input can reach an output.
+    looked_at: how many models were compared, where it was chosen from several.
     """
 
     masks: Mapping[str, tuple[Tensor, ...]]
@@ -55,6 +56,7 @@ class Selection:
     active: Mapping[str, Tensor] | None = None
     reach: Tensor | None = None
     broken: str | None = None
+    looked_at: int | None = None
 
     @property
     def inputs(self) -> Tensor | None:

@@ -192,8 +192,9 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with new rows: the first call is a whole fit, later ones pass once over the rows they are given.
 
-        Every row counts as one of all the rows seen so far. Columns keep the scale of the first call. classes: all
-        the labels that will ever come, where the first rows do not hold them all.
+        Every row counts as one of all the rows seen so far, and step sizes are those of the fit times the share that
+        the new rows are of them: a single row moves little. Columns keep the scale of the first call, and the KL keeps
+        its weight. classes: all the labels that will ever come, where the first rows do not hold them all.
         """
         if not hasattr(self, "network_"):
             self._known_classes = classes
@@ -205,7 +206,11 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
             refuse("partial_fit", "estimator", "one whose structure is still open", "a sparsified one")
         table, target = self._read(X, y, reset=False, classes=classes)
         seen = self.n_samples_seen_ + len(table)
-        config = self._training(len(table)).model_copy(update={"epochs": 1, "ramp_epochs": 0, "schedule": "constant"})
+        config = self._as_tempered(self._training(len(table)))
+        share = len(table) / seen
+        going_on = {"epochs": 1, "ramp_epochs": 0, "omega_hold": 0, "schedule": "constant"}
+        going_on |= {"lr": config.lr * share, "omega_lr": config.omega_lr * share}
+        config = config.model_copy(update=going_on)
         values, size = self._scale_x(table), config.batch_size
         self.trial_ = self._tried_on(values, target)
         parts = Rows([(values[i : i + size], target[i : i + size]) for i in range(0, len(values), size)])
@@ -265,6 +270,10 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         """The rule for tables, over which go `config` and what was said one by one."""
         arguments = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr, "omega_lr": self.omega_lr}
         return table_training(n, self.n_features_in_, self.config, arguments, self._seed, type(self).__name__)
+
+    def _as_tempered(self, config: TrainConfig) -> TrainConfig:
+        """The settings with the weight of the KL that the trial chose, if there was one."""
+        return config if self.trial_ is None else config.model_copy(update={"kl_weight": self.trial_.kl_weight})
 
     def _finish(self, table: Array, seen: int) -> Self:
         self.n_samples_seen_, self.conformal_ = seen, None  # what rows said of an earlier fit
@@ -327,7 +336,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
             refuse("sparsify", "data", "a pair (X, y)", type(data).__name__)
         if data is not None:
             table, target = small._read(*data, reset=False)
-            config = self._training(len(table))
+            config = self._as_tempered(self._training(len(table)))
             config = config.model_copy(update={"epochs": epochs or max(1, config.epochs_for(len(table)) // 4)})
             fit(net, (self._scale_x(table), target), config, fixed=chosen, progress=self._show())
             self._keep_noise(net, lower=False)

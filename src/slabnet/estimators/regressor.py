@@ -122,7 +122,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         some = slice(0, MOST_ASIDE)
         samples = predict_network(self.network_, x[some], self.draws, seed=self._seed, keep_draws=True).samples
         assert samples is not None
-        return self.trial_.with_rows(noise_around(samples.numpy(), y[some]), len(y[some]))
+        return self.trial_.with_rows(noise_around(samples.numpy(), y[some], self.trial_.phi), len(y[some]))
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
         """The mean response of each row, or its median where a mean does not exist (lognormal, weibull).

@@ -134,19 +134,20 @@ def _held_out(rows: int, seed: int, dependence: Dependence) -> tuple[Rows, Rows]
     return aside, rest
 
 
-def noise_around(samples: Array, y: Array) -> Array:
+def noise_around(samples: Array, y: Array, near: Sequence[float] | None = None) -> Array:
     """The variance phi, for each response, that makes y most probable under an equal mixture of N(sample, phi).
 
     samples: (draws, rows, responses). Each round weighs the draws by how well they explain a row, and takes the mean
-    square around them (EM): the density never falls.
+    square around them (EM): the density never falls. near: what earlier rows say; then one round is made from there,
+    since few rows of their own are best explained by whichever draw they meet.
 
     >>> noise_around(np.zeros((1, 4, 1)), np.array([[1.0], [-1.0], [3.0], [1.0]])).tolist()
     [3.0]
     """
     squares = (y - samples) ** 2
     least = LEAST * y.var(0) + np.finfo(float).tiny
-    phi = np.maximum(squares.mean((0, 1)), least)
-    for _ in range(ROUNDS):
+    phi = np.maximum(squares.mean((0, 1)) if near is None else np.asarray(near), least)
+    for _ in range(ROUNDS if near is None else 1):
         shares = np.exp(-0.5 * (squares - squares.min(0)) / phi)
         before, phi = phi, (shares * squares).sum(0) / shares.sum(0)
         phi = np.maximum(phi.mean(0), least)

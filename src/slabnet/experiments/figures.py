@@ -45,7 +45,7 @@ CAPTIONS = {
     "entropy": "Share of images whose averaged prediction has at most this entropy: the further right, the more doubt. "
     "Doubt is wanted about the other data set (left), not about the own one (right).",
     "alpha": "Inclusion probabilities of each layer; weights right of the red line make the median model.",
-    "training": "Mean inclusion probability while training: whether alpha settles, or climbs back towards psi.",
+    "training": "Mean inclusion probability while training: whether alpha settles, or climbs again.",
     "drawn": "One network drawn from the posterior: which weights are in it, and their values.",
     "wrong": f"Wrongly classified images. {BARS}",
     "in-distribution": f"The first test images of the data set the network knows. {BARS}",

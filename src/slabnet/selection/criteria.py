@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -30,6 +31,7 @@ from slabnet.training.fit import fit
 
 Focus = Callable[[Tensor], Tensor]  # from the outputs of the network at given rows to one number
 CRITERIA = ("waic", "dic", "fic")
+MOST_ROUNDS, TRIED, PAIRS_UP_TO = 1000, 50, 300  # of the search around a model; weights up to which pairs are tried
 
 
 def waic(log_likelihood: Tensor) -> Tensor:
@@ -75,6 +77,9 @@ def criterion_model(
 ) -> Selection:
     """The best by WAIC, DIC or FIC of `models` drawn from q(gamma), the median model always among them.
 
+    FIC is cheap, so models are then changed by one or two weights as long as that is better (unless they are refitted).
+    `looked_at` of what is returned says how many models were compared.
+
     draws: of the weights, for each model. rows: at most so many of `data` are used. focus: for FIC, a function
     of the network's outputs at `data` that gives one number. refit: settings to post-train each model with
     before it is judged (slow). Models in which no input reaches an output are passed over.
@@ -92,10 +97,12 @@ def criterion_model(
     number = seed_number(seed, "criterion_model")
     gradient = None if focus is None else _focus_gradient(net, x, focus)
     best: tuple[float, Selection] | None = None
+    looked_at = 0
     for index, masks in enumerate(_drawn_models(net, models, number)):
         candidate = describe(net, masks, criterion)
         if candidate.feasible is False:
             continue
+        looked_at += 1
         judged = net if refit is None else copy.deepcopy(net)
         if refit is not None:
             fit(judged, (x, y), refit, fixed=candidate, progress="off")
@@ -107,7 +114,65 @@ def criterion_model(
             best = score, candidate
     if best is None:
         raise InfeasibleModel(f"{criterion} model: no input reaches an output in any of the models drawn")
-    return best[1]
+    if gradient is not None and refit is None:
+        found, more = _searched(net, gradient, *best)
+        return replace(found, looked_at=looked_at + more)
+    return replace(best[1], looked_at=looked_at)
+
+
+@torch.no_grad()
+def _searched(
+    net: nn.Module, gradient: dict[str, list[Tensor]], score: float, best: Selection
+) -> tuple[Selection, int]:
+    """The local best by FIC around a model, and how many neighbours were looked at: one or two weights changed."""
+    looked_at = 0
+    for _ in range(MOST_ROUNDS):
+        inside = torch.cat([part.flatten() for masks in best.masks.values() for part in masks])
+        bias, variance = _fic_parts(net, gradient)
+        sign = torch.where(inside, 1.0, -1.0).to(bias)  # a weight that leaves adds its bias and takes its variance
+        now = (bias * ~inside).sum()
+        one = (now + sign * bias) ** 2 - sign * variance
+        moves: list[tuple[float, tuple[int, ...]]] = [(float(value), (j,)) for j, value in enumerate(one.tolist())]
+        if len(one) <= PAIRS_UP_TO:
+            i, j = torch.triu_indices(len(one), len(one), 1)
+            two = (now + (sign * bias)[i] + (sign * bias)[j]) ** 2 - (sign * variance)[i] - (sign * variance)[j]
+            moves += [(v, (a, b)) for v, a, b in zip(two.tolist(), i.tolist(), j.tolist(), strict=True)]
+        looked_at += len(moves)
+        rest = float((variance * inside).sum())
+        better = None
+        for value, changed in sorted(moves)[:TRIED]:
+            if value + rest >= score - 1e-12 * abs(score):
+                break
+            candidate = describe(net, _with_changed(best.masks, inside, changed), "fic")
+            if candidate.feasible is not False:
+                better = value + rest, candidate
+                break
+        if better is None:
+            return best, looked_at
+        score, best = better
+    return best, looked_at
+
+
+def _with_changed(masks: Mapping[str, Mask], inside: Tensor, changed: Sequence[int]) -> dict[str, Mask]:
+    """The masks with these weights, counted through all of them, the other way round."""
+    other = inside.clone()
+    other[list(changed)] = ~other[list(changed)]
+    made: dict[str, Mask] = {}
+    parts = iter(torch.split(other, [part.numel() for mask in masks.values() for part in mask]))
+    for name, mask in masks.items():
+        made[name] = tuple(next(parts).reshape(part.shape) for part in mask)
+    return made
+
+
+@torch.no_grad()
+def _fic_parts(net: nn.Module, gradient: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor]:
+    """Of each weight the bias of the focus without it, and the variance with it, of which FIC is made."""
+    biases, variances = [], []
+    for name, layer in slab_layers(net).items():
+        for block, g in zip(layer.blocks(), gradient[name], strict=True):
+            biases.append((g * block.mu).flatten().double())
+            variances.append(2 * (g * torch.nn.functional.softplus(block.rho)).square().flatten().double())
+    return torch.cat(biases), torch.cat(variances)
 
 
 @torch.no_grad()
@@ -151,11 +216,12 @@ def _information(
     logs = []
     for s in range(draws):
         with drawing(net, fixed(masks, exact), keyed_generator(seed, "weights", s, device=x.device)):
-            logs.append(likelihood.log_likelihood(net(x), y).double())
+            certain, _ = likelihood.at_draw(keyed_generator(seed, "dispersion", s, device=x.device))
+            logs.append(certain.log_likelihood(net(x), y).double())
     if criterion == "waic":
         return float(waic(torch.stack(logs)))
     with drawing(net, fixed(masks)):
-        at_mean = likelihood.log_likelihood(net(x), y).double()
+        at_mean = likelihood.at_mean().log_likelihood(net(x), y).double()
     return float(dic(torch.stack(logs), at_mean))
 
 

@@ -43,9 +43,8 @@ class Horseshoe(PrunableInputs):
     def log_scale(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of log(s z_i) under q, for each input unit."""
         a, b, c, d = self._scales("m")
-        rho = self._scales("rho")
-        units, layer = (softplus(torch.stack(pair)).square().sum(0) for pair in (rho[:2], rho[2:]))
-        return 0.5 * (a + b + (c + d)), 0.5 * (units + layer).sqrt()
+        units, layer = self._log_variances()
+        return 0.5 * (a + b + (c + d)), (units + layer).sqrt()
 
     def pruning_score(self) -> Tensor:
         return self.log_scale[0]
@@ -55,8 +54,17 @@ class Horseshoe(PrunableInputs):
         return torch.exp(mean + 0.5 * sd * sd)
 
     def draw_factors(self, shape: tuple[int, ...], scope: Scope) -> Tensor:
-        mean, sd = self.log_scale
-        return torch.exp(mean + sd * normal_like(mean.expand(shape), scope.generator))
+        """log(s z_i) = log s + log z_i: s is drawn once for all units of a network (in training, of a row)."""
+        mean, (units, layer) = self.log_scale[0], self._log_variances()
+        own = normal_like(mean.expand(shape), scope.generator)
+        shared = normal_like(mean[:1].expand(*shape[:-1], 1), scope.generator)
+        return torch.exp(mean + units.sqrt() * own + layer.sqrt() * shared)
+
+    def _log_variances(self) -> tuple[Tensor, Tensor]:
+        """Variance of log z_i under q for each unit, and that of log s: half the logarithms of two variables each."""
+        rho = self._scales("rho")
+        units, layer = (0.25 * softplus(torch.stack(pair)).square().sum(0) for pair in (rho[:2], rho[2:]))
+        return units, layer
 
     def divergence(self, scope: Scope, sampled: bool) -> Tensor:
         """KL of the four log-normals; that of v is counted by `inner`.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
 from slabnet.core.records import Answer
+from slabnet.model.likelihoods.dispersion import Dispersion
 from slabnet.model.likelihoods.target import Response, Target, response_of
 
 # low and high: the interval of a new observation, or of the probability of the predicted class
@@ -175,6 +177,21 @@ class Likelihood(nn.Module):
     def draw_dispersion(self, generator: torch.Generator) -> Tensor:
         """One draw of phi from q, as a row of numbers."""
         return torch.zeros(0, device=generator.device)
+
+    def at_draw(self, generator: torch.Generator) -> tuple[Self, Tensor]:
+        """This likelihood at one draw of its dispersion, and log p(phi) - log q(phi) there."""
+        certain = copy.deepcopy(self)
+        parts = [part for part in certain.modules() if isinstance(part, Dispersion)]
+        ratios = [part.fix_at_draw(generator) for part in parts]
+        return certain, torch.stack(ratios).sum() if ratios else torch.zeros((), device=generator.device)
+
+    def at_mean(self) -> Self:
+        """This likelihood, certain of the posterior mean of its log dispersion."""
+        certain = copy.deepcopy(self)
+        for part in certain.modules():
+            if isinstance(part, Dispersion):
+                part.fix_at_mean()
+        return certain
 
     def noise_variances(self) -> tuple[float, ...]:
         """The expected variance of each response where it is the same for all rows; () where it is not."""

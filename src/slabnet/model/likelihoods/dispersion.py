@@ -14,6 +14,7 @@ from slabnet.maths.divergences import kl_lognormal, softplus
 
 NODES = 15  # of Gauss-Hermite quadrature: more than enough for a posterior that data have narrowed
 PRIOR_SD = 1.5
+CERTAIN = -80.0  # rho of a standard deviation of 2e-35
 
 
 class Dispersion(nn.Module):
@@ -55,6 +56,22 @@ class Dispersion(nn.Module):
     def draw(self, generator: torch.Generator) -> Tensor:
         """One phi for each response."""
         return torch.exp(self.log + self.sd * normal_like(self.log, generator)).detach()
+
+    @torch.no_grad()
+    def fix_at_draw(self, generator: torch.Generator) -> Tensor:
+        """Become certain of one draw of phi; log p(phi) - log q(phi) there."""
+        eps, log_sd = normal_like(self.log, generator), self.sd.log()
+        drawn = self.log + self.sd * eps
+        before = -0.5 * ((drawn - self.prior_mean) / self.prior_sd) ** 2 - math.log(self.prior_sd)
+        ratio: Tensor = (before + 0.5 * eps**2 + log_sd).sum()
+        self.log.copy_(drawn)
+        self.rho.fill_(CERTAIN)
+        return ratio
+
+    @torch.no_grad()
+    def fix_at_mean(self) -> None:
+        """Become certain of the mean of log phi."""
+        self.rho.fill_(CERTAIN)
 
     def kl(self) -> Tensor:
         """KL of q from the prior."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field
@@ -14,6 +15,7 @@ from slabnet.core.errors import Settings, check_number, check_whole, refuse
 from slabnet.core.noise import normal_like
 from slabnet.maths.divergences import kl_lognormal, kl_lognormal_inverse_gamma, softplus
 from slabnet.model.likelihoods.base import Conditional, Head, Likelihood, YScale, by_output, check_finite, same_shape
+from slabnet.model.likelihoods.dispersion import CERTAIN
 from slabnet.model.likelihoods.normal import Normal
 
 
@@ -105,6 +107,31 @@ class Gaussian(Likelihood):
 
     def noise_variances(self) -> tuple[float, ...]:
         return tuple(self.expected_phi.reshape(-1).tolist())
+
+    @torch.no_grad()
+    def at_draw(self, generator: torch.Generator) -> tuple[Self, Tensor]:
+        certain = copy.deepcopy(self)
+        if self.phi != "learned":
+            return certain, self.log_phi.new_zeros(())
+        eps, sd = normal_like(self.log_phi, generator), softplus(self.rho_phi)
+        drawn = self.log_phi + sd * eps
+        if isinstance(self.prior, LogNormal):
+            mean, spread = self.prior.mean, self.prior.sd
+            before = -0.5 * ((drawn - mean) / spread) ** 2 - math.log(spread) - 0.5 * math.log(2 * math.pi)
+        else:
+            a, b = self.prior.shape, self.prior.scale
+            before = a * math.log(b) - math.lgamma(a) - a * drawn - b * torch.exp(-drawn)
+        after = -0.5 * eps**2 - sd.log() - 0.5 * math.log(2 * math.pi)
+        certain.log_phi.copy_(drawn)
+        certain.rho_phi.fill_(CERTAIN)
+        return certain, (before - after).sum()
+
+    @torch.no_grad()
+    def at_mean(self) -> Self:
+        certain = copy.deepcopy(self)
+        if self.phi == "learned":
+            certain.rho_phi.fill_(CERTAIN)
+        return certain
 
     def draw_phi(self, generator: torch.Generator) -> Tensor:
         """One draw of phi from q, for predictive intervals."""
