@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slabnet.config.settings_0_1 import TRAIN_0_1
 from slabnet.core.errors import ArgumentError, FileError, one_line, refuse
 from slabnet.core.files import write_atomically
 from slabnet.experiments.legacy_names import with_present_names
@@ -49,6 +50,8 @@ def is_done(plan: Plan, folder: Path) -> bool:
     if not path.is_file():
         return False
     came = read_record(path)["plan"]
+    came |= {part: {**TRAIN_0_1, **came[part]} for part in ("train", "post")}  # settings that an earlier record lacks
+    came = Plan(**came).model_dump(mode="json")  # with the settings that came later at their default
     wanted = plan.model_dump(mode="json")
     differs = [name for name in wanted if name != "departures" and wanted[name] != came.get(name)]
     if differs:
