@@ -176,7 +176,7 @@ def fullest(parts: Parts) -> Parts:
     """Lists, names and tensors nearly as many as a file may hold."""
     header, _ = parts
     more = {"lists": [[]] * 260_000, "names": {f"{i:x}": 1 for i in range(520_000)}}
-    return header | {"about": more}, {f"{i:x}": torch.zeros(150) for i in range(16_000)}
+    return header | {"about": more}, {f"{i:x}": torch.zeros(20) for i in range(16_000)}
 
 
 BIG = 10**3999
