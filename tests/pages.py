@@ -2,7 +2,7 @@
 
 A ```python block is executed, each line of a ```bash block is a command. A ```text block right after one of them shows
 what the reader will see: its lines must be among those that were printed, in that order. `...` stands for anything, and
-numbers may differ by a fifth, since processors round differently and a fit follows them.
+numbers may differ by a tenth, since processors round differently and a fit follows them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def check_shown(shown: str, printed: str, where: str) -> None:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether two lines agree: numbers within a twentieth, or a unit of the last digit that is shown.
+    """Whether two lines agree: numbers within a tenth, or a unit of the last digit that is shown.
 
     `...` agrees with anything. Another processor rounds otherwise, and a fit goes its own way from there.
     """
@@ -129,7 +129,7 @@ def same(shown: str, printed: str) -> bool:
 def _leeway(shown: str) -> float:
     digits, _, power = shown.partition("e")
     last = 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) if "." in digits else 0.0
-    return max(1.01 * last, 0.05 * abs(float(shown)))
+    return max(1.01 * last, 0.1 * abs(float(shown)))
 
 
 if __name__ == "__main__":
