@@ -163,7 +163,7 @@ def test_a_fit_that_cuts_learns_as_one_that_does_not(blobs: tuple[Tensor, Tensor
     found = {}
     for every in (2, 0):
         net = sn.mlp((4, 40, 30, 3), seed=1)
-        config = sn.TrainConfig(epochs=60, batch_size=50, cut_every=every, lr=5e-3, omega_lr=0.05)
+        config = sn.TrainConfig(epochs=60, batch_size=50, cut_every=every, lr=5e-3, omega_lr=0.05, schedule="constant")
         history = sn.fit(net, blobs, config)
         found[every] = (sn.accuracy(sn.predict(net, x, draws=20, seed=0), y), history)
         assert float(kl(net).detach()) == pytest.approx(history[-1].kl, rel=0.2)

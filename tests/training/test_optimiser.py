@@ -94,7 +94,7 @@ def test_a_missing_gradient_and_moved_parameters_are_no_trouble() -> None:
 
 
 def test_changed_parameters_are_seen_inside_a_draw() -> None:
-    net = sn.mlp((3, 2))
+    net = sn.mlp((3, 2)).eval()
     optimiser = make_optimiser(net, net.likelihood, sn.TrainConfig(), omega=True)
     for _ in range(3):
         net(torch.ones(1, 3)).sum().backward()
