@@ -35,6 +35,7 @@ def gap_and_lost(n: int, correlation: float, seed: int) -> tuple[float, int]:
     return best - float(bound(layer, x, y, PHI).detach()), int(((exact.alpha > 0.95) & (alpha < 0.5)).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.99])
 def test_a_fit_with_defaults_reaches_the_best_factorised_posterior(correlation: float) -> None:
     gap, lost = gap_and_lost(100, correlation, seed=0)
@@ -47,8 +48,9 @@ def test_a_fit_with_defaults_reaches_the_best_factorised_posterior(correlation: 
     ("n", "correlation", "allowed"),
     [(100, 0.0, 0.2), (100, 0.5, 0.2), (100, 0.9, 0.5), (100, 0.99, 0.5), (1000, 0.9, 0.5)],
 )
-def test_no_strong_weight_is_lost_over_fifty_designs(n: int, correlation: float, allowed: float) -> None:
-    found = [gap_and_lost(n, correlation, seed) for seed in range(50 if n == 100 else 10)]
+def test_no_strong_weight_is_lost(n: int, correlation: float, allowed: float) -> None:
+    """Three designs here; `python -m benchmarks.exactness` takes fifty."""
+    found = [gap_and_lost(n, correlation, seed) for seed in range(3)]
     assert sum(lost for _, lost in found) == 0
     assert sum(gap for gap, _ in found) / len(found) < allowed
 
