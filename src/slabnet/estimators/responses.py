@@ -126,7 +126,7 @@ def check_columns(name: str, y: Array, sides: Sides) -> None:
         if value is not None and side not in kind.sides:
             refuse("fit", side, f"left out for a {name} response", "given")
     likelihood = likelihood_from(name, y.shape[1])
-    likelihood.targets(torch.as_tensor(y), kind.outputs_for(y.shape[1]), torch.float64, "fit")
+    likelihood.targets(torch.tensor(y), kind.outputs_for(y.shape[1]), torch.float64, "fit")
 
 
 def scaling_of_response(name: str, y: Array, sides: Sides, standardize: bool) -> tuple[Scaling, float | None]:
