@@ -18,7 +18,8 @@ def test_estimators_are_compared_in_the_units_of_the_response() -> None:
     new = rng.normal(size=(100, 2))
     seen = 50 + 3 * new[:, 0] + rng.normal(size=100)
     good = sn.SlabRegressor(hidden=(), epochs=250, random_state=0).fit(x, y)
-    blind = sn.SlabRegressor(hidden=(), epochs=60, random_state=0).fit(x[:, 1:].repeat(2, 1), y)
+    with pytest.warns(UserWarning, match=r"columns nearly alike .*: 0 and 1 \(r = 1.000\)"):
+        blind = sn.SlabRegressor(hidden=(), epochs=60, random_state=0).fit(x[:, 1:].repeat(2, 1), y)
     found = sn.compare({"blind": blind, "good": good}, new, seen)
     assert [model.name for model in found.models] == ["good", "blind"]
     best, worst = found.models
