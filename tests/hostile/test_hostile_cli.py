@@ -24,6 +24,7 @@ from slabnet.cli.app import _stoppable
 from slabnet.config.settings import Recipe
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import SlabnetError, Stopped
+from slabnet.core.signals import Halt, halting
 from slabnet.experiments.files import read_pictures, read_record, write_pictures
 from slabnet.store import FORMAT
 
@@ -93,9 +94,20 @@ def test_a_signal_before_and_after_training(number: signal.Signals, code: int, t
         if kept:
             (tmp_path / "m.slab.checkpoints").mkdir()
             (tmp_path / "m.slab.checkpoints" / "checkpoint-0000000001.slab").touch()
-        with pytest.raises(Stopped, match=said) as caught, _stoppable(out):
-            os.kill(os.getpid(), number)
-        assert caught.value.exit_code == code
+        with _stoppable(out):
+            pass
+        assert handlers == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            with pytest.raises(Stopped, match=said) as caught, _stoppable(out):
+                os.kill(os.getpid(), number)
+            assert caught.value.exit_code == code
+            for second in (signal.SIGINT, signal.SIGTERM):  # the process is ending: the first one's word and code stay
+                assert signal.getsignal(second) is signal.SIG_IGN
+        finally:
+            for n, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+                signal.signal(n, handler)
+    with pytest.raises(Halt), halting():
+        os.kill(os.getpid(), number)
     assert handlers == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 
 

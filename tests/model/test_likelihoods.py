@@ -69,7 +69,7 @@ def test_learned_dispersion_finds_the_conjugate_posterior() -> None:
     [
         (sn.Categorical(), [0, 1, 3], "y must be class labels from 0 to 2, got 3 in row 2"),
         (sn.Categorical(), [0, -1, 1], "got -1 in row 1"),
-        (sn.Categorical(), [0.0, 0.5, 1.0], "whole numbers from 0 to 2, got 0.5"),
+        (sn.Categorical(), [0.0, 0.5, 1.0], 'whole numbers from 0 to 2 (for numbers: likelihood="gaussian"), got 0.5'),
         (sn.Categorical(), [0.0, float("nan"), 1.0], "y must be finite numbers, got NaN or infinity in row 1"),
         (sn.Categorical(), [[0, 1], [1, 0]], "one class label a row"),
         (sn.Bernoulli(), [[0, 1, 2]], "y must be 0 or 1, got 2"),

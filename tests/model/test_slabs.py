@@ -127,7 +127,7 @@ def test_a_weight_rests_where_its_divergence_is_least(name: str, posterior: Any,
 @every_slab
 def test_a_dense_posterior_learns_with_the_sampled_divergence(name: str, blobs: Data) -> None:
     net = sn.mlp((4, 8, 3), method="gaussian", prior=Prior(slab=name, sigma_beta=0.5))
-    config = sn.TrainConfig(epochs=60, batch_size=50, lr=5e-3, draw="relaxed", kl="sampled")
+    config = sn.TrainConfig(epochs=120, batch_size=50, lr=5e-3, draw="relaxed", kl="sampled")
     history = sn.fit(net, blobs, config)
     assert history[-1].elbo > history[0].elbo
     assert sn.accuracy(sn.predict(net, blobs[0], 10), blobs[1]) > 0.8

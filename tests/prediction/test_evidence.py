@@ -14,7 +14,7 @@ from slabnet.maths.enumeration import enumerate_linear
 from slabnet.prediction.evidence import Evidence, jackknifed, weighted
 
 PSI, SIGMA_BETA, PHI = 0.2, 1.5, 0.5
-STEPS = sn.TrainConfig(epochs=300, batch_size=60, lr=0.05, omega_lr=0.2, schedule="cosine")
+STEPS = sn.TrainConfig(epochs=600, batch_size=60, lr=0.05, omega_lr=0.2, schedule="cosine")
 
 
 def fitted(x: torch.Tensor, y: torch.Tensor, members: int = 1) -> sn.Network:
@@ -31,13 +31,13 @@ def below(value: float | None, error: float | None, limit: float) -> bool:
     return value is not None and error is not None and value <= limit + 4 * error
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6, 0.9])
 def test_bounds_stay_below_the_evidence_and_come_closer(correlation: float) -> None:
     x, y = designs(6, n=60, correlation=correlation, seed=5)
     exact = enumerate_linear(x, y, phi=PHI, psi=PSI, sigma_beta=SIGMA_BETA).log_evidence
     found = sn.log_evidence(fitted(x, y), (x, y[:, None]), draws=50, groups=20)
     assert below(found.elbo, found.elbo_error, exact)
-    if correlation != 0.6 and found.weighted is None:
+    if correlation > 0.5 and found.weighted is None:  # a q of independent weights is too narrow there
         assert not found.k_hat <= 0.7
         return
     assert found.weighted is not None
