@@ -278,16 +278,22 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
     row_shape = net.row_shape if isinstance(net, Network) else None
     if row_shape is None and not isinstance(first, ConvNd):
         row_shape = (len(inputs),)
-    spec = {
+    spec = _specification(net, keep, likelihood, row_shape) | {"outputs": len(masks[last.name][0]), "parts": said}
+    return Compact(parts, likelihood, spec, inputs.nonzero()[:, 0], neurons).eval()
+
+
+def _specification(
+    net: nn.Module, keep: Keep, likelihood: Likelihood, row_shape: tuple[int, ...] | None
+) -> dict[str, Any]:
+    """What a compact network is, but for its parts."""
+    method = net.spec["method"] if isinstance(net, Network) else "lbbnn"
+    return {
         "kind": "compact",
         "keep": keep,
-        "method": "deterministic" if keep == "means" else net.spec["method"] if isinstance(net, Network) else "lbbnn",
+        "method": "deterministic" if keep == "means" else method,
         "likelihood": likelihood.spec(),
         "row_shape": None if row_shape is None else list(row_shape),
-        "outputs": len(masks[last.name][0]),
-        "parts": said,
     }
-    return Compact(parts, likelihood, spec, inputs.nonzero()[:, 0], neurons).eval()
 
 
 def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Keep) -> tuple[nn.Module, dict[str, Any]]:

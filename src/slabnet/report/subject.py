@@ -135,17 +135,12 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         own, numbers, said = _table_rows(card, Path(name))
         notes += said
     elif name is not None:
-        if name not in DATA_SETS:
-            refuse("report", "--data", f"one of {', '.join(DATA_SETS)}", name)
         try:
-            split = load(name)
+            split = _split_of(name, net, model)
         except NoData as error:
             if data is not None:
                 raise
             notes.append(f"The test rows of {name} are not here, so what needs them is left out ({error}).")
-    if split is not None and (net.row_shape != (split.inputs,) or net.outputs != split.classes):
-        made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
-        refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
     outside = _ood(ood, net)
     recipe = card.recipe
     estimator, job = card.estimator or EstimatorCard(), card.job or {}
@@ -178,6 +173,17 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         draws=estimator.draws,
         draws_seed=estimator.seed,
     )
+
+
+def _split_of(name: str, net: Network, model: Path) -> Split:
+    """The data set of this name, if it is one that the network was made for."""
+    if name not in DATA_SETS:
+        refuse("report", "--data", f"one of {', '.join(DATA_SETS)}", name)
+    split = load(name)
+    if net.row_shape != (split.inputs,) or net.outputs != split.classes:
+        made = f"{net.row_shape} numbers a row and {net.outputs} outputs"
+        refuse("report", "--data", f"what {model} was made for, {made}", f"{name} with {split.inputs} numbers a row")
+    return split
 
 
 def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:

@@ -79,10 +79,8 @@ def write_report(
     if not isinstance(net, nn.Module):
         refuse("write_report", "net", "a network or a fitted estimator", type(net).__name__)
     ready = None if test is None else _ready(net, *test)
-    if image_shape is not None and ready is not None and ready[0][0].numel() != image_shape[0] * image_shape[1]:
-        refuse("write_report", "image_shape", f"of the {ready[0][0].numel()} numbers a row has", image_shape)
-    if input_names is not None and ready is not None and len(input_names) != ready[0][0].numel():
-        refuse("write_report", "input_names", f"{ready[0][0].numel()} of them, one an input", f"{len(input_names)}")
+    if ready is not None:
+        _check_width(ready[0][0].numel(), image_shape, input_names)
     subject = Subject(
         net=net,
         title=title,
@@ -102,6 +100,14 @@ def write_report(
         command=command,
     )
     return write_page(out, model_page(subject, no_rows), "write_report")
+
+
+def _check_width(inputs: int, image_shape: tuple[int, int] | None, input_names: Sequence[str] | None) -> None:
+    """Refuse a picture's sides or names of inputs that do not fit a row."""
+    if image_shape is not None and inputs != image_shape[0] * image_shape[1]:
+        refuse("write_report", "image_shape", f"of the {inputs} numbers a row has", image_shape)
+    if input_names is not None and len(input_names) != inputs:
+        refuse("write_report", "input_names", f"{inputs} of them, one an input", f"{len(input_names)}")
 
 
 def report_file(model: Path, out: Path, data: str | None = None, ood: str | None = None, no_rows: bool = False) -> Path:
