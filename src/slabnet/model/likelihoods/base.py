@@ -88,9 +88,11 @@ class Likelihood(nn.Module):
     """How y depends on the network's output. To write another one:
 
     - give a `name`, `log_prob`, and `targets`, which says what is wrong with a y; `spec` and `built` if it has options;
-    - say what it answers (`answer`) and predicts (`mean`): `entropy` and `votes` for classes, `variance` and, for
-      intervals and densities, `conditional` for numbers; its `metrics` and `baseline`;
+    - say what it answers and predicts (`answer`, `mean`), how sure that is, and which `metrics` and `baseline` fit it;
     - decorate it with `register_likelihood`, and let `head` name a form that can be exported, if it has one.
+
+    How sure it is, classes say by `entropy` and `votes`; numbers by `variance` and, for intervals and densities, by
+    `conditional`.
     """
 
     name: str
