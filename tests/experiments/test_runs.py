@@ -122,6 +122,21 @@ def test_cross_validation_predicts_every_training_row_once(tmp_path: Path) -> No
     )
 
 
+def test_what_a_kill_after_the_record_leaves_is_taken_away(results: Path, tmp_path: Path) -> None:
+    for kept in (Files(results, plan().key).record, Files(results, plan().key).model):
+        shutil.copy(kept, tmp_path)
+    files = Files(tmp_path, plan().key)
+    files.work.mkdir()
+    (files.work / "checkpoint-0000000001.slab").touch()
+    files.lock.touch()
+    with claimed(files.work):  # somebody is still at it
+        assert run_grid([plan()], tmp_path, engine=QUIET).skipped == 1
+        assert files.work.exists()
+    files.lock.touch()
+    assert run_grid([plan()], tmp_path, engine=QUIET).skipped == 1
+    assert sorted(tmp_path.iterdir()) == sorted([files.record, files.model])
+
+
 def test_a_record_is_the_same_again_and_finished_runs_are_skipped(results: Path, tmp_path: Path) -> None:
     again = run_grid([plan()], tmp_path, engine=QUIET).records[0]
     first = read_record(Files(results, plan().key).record)

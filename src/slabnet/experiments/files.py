@@ -43,6 +43,11 @@ class Files:
         """Checkpoints, while the run goes on."""
         return self.folder / f"{self.key}.run"
 
+    @property
+    def lock(self) -> Path:
+        """The claim of the process that makes the run."""
+        return self.work.with_suffix(".lock")
+
 
 def is_done(plan: Plan, folder: Path) -> bool:
     """Whether the record of this very plan is there; a record of another plan under its name is refused."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,9 +75,20 @@ def missing(plans: Sequence[Plan], folder: Path) -> list[Plan]:
             path.replace(path.with_name(f"{path.name}.bad"))
             _say(f"{error}; set aside, making the run again")
             done = False
-        if not done:
+        if done:
+            _release(Files(folder, plan.key))
+        else:
             waiting.append(plan)
     return waiting
+
+
+def _release(files: Files) -> None:
+    """Take away claim and checkpoints of a process that was killed just after it had written its record."""
+    if files.lock.exists() or files.work.exists():
+        from slabnet.experiments.run import Claimed, claimed
+
+        with suppress(Claimed), claimed(files.work):
+            shutil.rmtree(files.work, ignore_errors=True)
 
 
 def _members(jobs: Sequence[Job]) -> list[tuple[Job, Job]]:
