@@ -110,8 +110,8 @@ def _load(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor], 
         except FileError:
             raise
         except Exception as error:  # whatever a specification that was made up may lead to
-            said = one_line(f"{error}" if isinstance(error, SlabnetError) else f"{type(error).__name__}: {error}")
-            raise FileError(f"load: {path} describes no network slabnet knows: {said}") from None
+            reason = one_line(f"{error}" if isinstance(error, SlabnetError) else f"{type(error).__name__}: {error}")
+            raise FileError(f"load: {path} describes no network slabnet knows: {reason}") from None
     try:
         outputs = header["likelihood"].get("outputs", 0)
         if outputs > sum(value.numel() for value in tensors.values()):
@@ -124,8 +124,8 @@ def _load(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor], 
     if wanted != came:
         came = came if isinstance(came, dict) else {}
         name = next((n for n in [*wanted, *came] if wanted.get(n) != came.get(n)), "all")
-        said = f"{one_line(came.get(name))} for {one_line(name)}, not {wanted.get(name)}"
-        raise FileError(f"load: {path} must hold a module converted with the same priors, got {said}")
+        reason = f"{one_line(came.get(name))} for {one_line(name)}, not {wanted.get(name)}"
+        raise FileError(f"load: {path} must hold a module converted with the same priors, got {reason}")
     _fill(into, tensors, likelihood)
     attach_likelihood(into, likelihood)
     return into.eval()
@@ -160,12 +160,12 @@ def load_selection(path: str | Path, net: nn.Module) -> Selection:
         raise FileError(f"load_selection: {path} must hold a selection, got a file without one")
     masks: dict[str, Mask] = {}
     for name, layer in slab_layers(net).items():
-        found = tuple(tensors.get(f"{_SELECTION}{name}:{i}", torch.zeros(0)) for i in range(len(layer.blocks())))
+        parts = tuple(tensors.get(f"{_SELECTION}{name}:{i}", torch.zeros(0)) for i in range(len(layer.blocks())))
         wanted = [tuple(block.mu.shape) for block in layer.blocks()]
-        came = [tuple(part.shape) for part in found]
-        if came != wanted or any(part.dtype != torch.bool for part in found):
+        came = [tuple(part.shape) for part in parts]
+        if came != wanted or any(part.dtype != torch.bool for part in parts):
             refuse("load_selection", "net", f"the network {path} was chosen from", f"shapes {wanted} for {came}")
-        masks[name] = tuple(part.to(block.mu.device) for part, block in zip(found, layer.blocks(), strict=True))
+        masks[name] = tuple(part.to(block.mu.device) for part, block in zip(parts, layer.blocks(), strict=True))
     threshold = header.get("threshold")
     if not isinstance(header["rule"], str) or not (threshold is None or isinstance(threshold, (int, float))):
         raise FileError(f"load_selection: {path} must say its rule and threshold, got {one_line(threshold)}")
@@ -212,11 +212,11 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 def _tensors(net: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
     """Parameters and buffers by name; those of an attached likelihood under a prefix."""
-    found = pack(net) if isinstance(net, Compact) else dict(net.state_dict())
+    tensors = pack(net) if isinstance(net, Compact) else dict(net.state_dict())
     if not isinstance(net, Network):
-        found |= {_LIKELIHOOD + name: value for name, value in likelihood.state_dict().items()}
+        tensors |= {_LIKELIHOOD + name: value for name, value in likelihood.state_dict().items()}
     seen: dict[int, str] = {}
-    return {name: value.clone() if _shared(seen, name, value) else value for name, value in found.items()}
+    return {name: value.clone() if _shared(seen, name, value) else value for name, value in tensors.items()}
 
 
 def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
@@ -258,10 +258,10 @@ def _fill(net: nn.Module, tensors: dict[str, Tensor], likelihood: Likelihood) ->
     tensors = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     dtype = next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32)
     net.to(dtype)
-    own = set(net.state_dict())
-    net.load_state_dict({name: value for name, value in tensors.items() if name in own})
+    names = set(net.state_dict())
+    net.load_state_dict({name: value for name, value in tensors.items() if name in names})
     if not isinstance(net, Network):
-        rest = {name.removeprefix(_LIKELIHOOD): value for name, value in tensors.items() if name not in own}
+        rest = {name.removeprefix(_LIKELIHOOD): value for name, value in tensors.items() if name not in names}
         likelihood.to(dtype).load_state_dict(rest)
 
 

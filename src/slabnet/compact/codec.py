@@ -30,24 +30,24 @@ class Misfit(SlabnetError):
 
 def pack(net: Compact) -> dict[str, Tensor]:
     """The tensors of a file; `unpack` makes the same network of them."""
-    found: dict[str, Tensor] = {"inputs": _small(net.inputs)}
+    tensors: dict[str, Tensor] = {"inputs": _small(net.inputs)}
     for index, part in enumerate(net.body):
         if isinstance(part, Take):
-            found[f"{index}.index"] = _small(part.index)
+            tensors[f"{index}.index"] = _small(part.index)
     places = [index for index, part in enumerate(net.body) if part in net.layers]
     for index, layer, units in zip(places, net.layers, net.neurons.values(), strict=True):
-        own = {"units": _small(units), "counts": _small(layer.starts.diff()), "columns": _small(layer.columns)}
+        of_layer = {"units": _small(units), "counts": _small(layer.starts.diff()), "columns": _small(layer.columns)}
         if isinstance(layer, Decided):
-            own |= {"inputs": _small(layer.reads), "mu": layer.weight.mu, "rho": layer.weight.rho}
+            of_layer |= {"inputs": _small(layer.reads), "mu": layer.weight.mu, "rho": layer.weight.rho}
             if layer.bias is not None:
-                own |= {"own": _small(layer.own), "bias_mu": layer.bias.mu, "bias_rho": layer.bias.rho}
+                of_layer |= {"own": _small(layer.with_bias), "bias_mu": layer.bias.mu, "bias_rho": layer.bias.rho}
             if layer.prior.log_sigma_beta is not None:
-                own["log_sigma_beta"] = layer.prior.log_sigma_beta
+                of_layer["log_sigma_beta"] = layer.prior.log_sigma_beta
         else:
-            own |= {"mu": layer.values} | ({} if layer.bias is None else {"bias_mu": layer.bias})
-        found |= {f"{index}.{name}": value for name, value in own.items()}
-    found |= {f"likelihood.{name}": value for name, value in net.likelihood.state_dict().items()}
-    return found
+            of_layer |= {"mu": layer.values} | ({} if layer.bias is None else {"bias_mu": layer.bias})
+        tensors |= {f"{index}.{name}": value for name, value in of_layer.items()}
+    tensors |= {f"likelihood.{name}": value for name, value in net.likelihood.state_dict().items()}
+    return tensors
 
 
 def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
@@ -65,15 +65,15 @@ def unpack(spec: dict[str, Any], tensors: dict[str, Tensor]) -> Compact:
         _check_subset("inputs", inputs, int(math.prod(spec["row_shape"])))
     parts: list[nn.Module] = []
     neurons: dict[str, Tensor] = {}
-    for index, said in enumerate(spec["parts"]):
-        if said["part"] == "Take":
-            parts.append(Take(_positions(rest, f"{index}.index"), said["dim"]))
-        elif said["part"] == "layer":
-            made, units = _unpack_layer(f"{index}.", said, rest, keep)
+    for index, part in enumerate(spec["parts"]):
+        if part["part"] == "Take":
+            parts.append(Take(_positions(rest, f"{index}.index"), part["dim"]))
+        elif part["part"] == "layer":
+            made, units = _unpack_layer(f"{index}.", part, rest, keep)
             parts.append(made)
-            neurons[str(said["name"])] = units
+            neurons[str(part["name"])] = units
         else:
-            parts.append(plain_part(said))
+            parts.append(plain_part(part))
     if rest or not neurons:
         raise Misfit(f"with the unknown {min(rest)}" if rest else "without layers")
     if len(inputs) != _reads(spec["parts"]):
@@ -91,13 +91,13 @@ def _weigh(spec: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     if not isinstance(parts, list) or len(parts) > MOST_PARTS:
         raise Misfit(f"with {len(parts)} parts, of which there are at most {MOST_PARTS}")
     entries = 0
-    for index, said in enumerate(parts):
-        if said["part"] == "layer":
-            shape = said["of"]
-            sizes = [said["inputs"], said["groups"], *shape[:MOST_AXES]]
+    for index, part in enumerate(parts):
+        if part["part"] == "layer":
+            shape = part["of"]
+            sizes = [part["inputs"], part["groups"], *shape[:MOST_AXES]]
             if not 2 <= len(shape) <= MOST_AXES or not all(type(n) is int and 0 <= n < 2**31 for n in sizes):
                 raise Misfit(f"in which {index}.mu is part of {one_line(shape)}")
-            entries += len(_pop(dict(tensors), f"{index}.units")) * math.prod([said["inputs"], *shape[2:]])
+            entries += len(_pop(dict(tensors), f"{index}.units")) * math.prod([part["inputs"], *shape[2:]])
     if entries > max(MOST, 2 * size):
         raise Misfit(f"with {entries} entries in its layers, of which there are at most {max(MOST, 2 * size)}")
     outputs = spec["likelihood"].get("outputs", 0)
@@ -107,7 +107,7 @@ def _weigh(spec: dict[str, Any], tensors: dict[str, Tensor]) -> None:
 
 def _reads(parts: list[dict[str, Any]]) -> int:
     """How many inputs of the full network are read: by the first layer, or by all that read the inputs again."""
-    first = next(said for said in parts if said["part"] == "layer" or said["part"] == "Fork")
+    first = next(part for part in parts if part["part"] == "layer" or part["part"] == "Fork")
     return int(first["features"] if first["part"] == "Fork" else first["inputs"])
 
 
@@ -163,12 +163,12 @@ def _check_features(parts: list[nn.Module]) -> None:
             width = None  # so many for each channel
 
 
-def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
+def _unpack_layer(at: str, part: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:
     """One layer and the units of the full layer it has; takes its tensors out of `rest`."""
-    shape, groups = said["of"], said["groups"]  # small whole numbers: see `_weigh`
+    shape, groups = part["of"], part["groups"]  # small whole numbers: see `_weigh`
     units, columns = (_positions(rest, at + name) for name in ("units", "columns"))
     counts, values = _positions(rest, at + "counts"), _pop(rest, at + "mu")
-    size = (len(units), said["inputs"], *shape[2:])
+    size = (len(units), part["inputs"], *shape[2:])
     if min(*shape, groups) < 1 or math.prod(shape) >= 2**62:
         raise Misfit(f"in which {at}mu is part of {one_line(shape)}")
     fits = len(counts) == len(units) and sum(counts.tolist()) == len(columns) == len(values) and values.ndim == 1
@@ -181,49 +181,49 @@ def _unpack_layer(at: str, said: dict[str, Any], rest: dict[str, Tensor], keep: 
     if int(mask.sum()) != len(values):
         raise Misfit(f"in which {at}columns does not fit")
     _check_subset(at + "units", units, shape[0])
-    bias = _pop(rest, at + "bias_mu") if said["bias"] else None
-    geometry = _geometry(at, said, len(shape) - 2)
+    bias = _pop(rest, at + "bias_mu") if part["bias"] else None
+    geometry = _geometry(at, part, len(shape) - 2)
     if keep == "means":
         if bias is not None and bias.shape != (len(units),):
             raise Misfit(f"in which {at}bias_mu does not fit")
         return kept_layer(values, mask, bias, geometry), units  # in the order of the rows, as `columns` are
-    prior, reads = _prior(said["prior"]), _positions(rest, at + "inputs")
+    prior, reads = _prior(part["prior"]), _positions(rest, at + "inputs")
     _check_subset(at + "inputs", reads, shape[1] * groups)
     if len(reads) != size[1]:
         raise Misfit(f"in which {at}inputs does not fit")
-    own = None
+    intercept = None
     if bias is not None:
         which, positions = torch.zeros(len(units), dtype=torch.bool), _positions(rest, at + "own")
         _check_subset(at + "own", positions, len(units))
         which[positions] = True
         spread = _like(_pop(rest, at + "bias_rho"), positions, at + "bias_rho")
-        own = which, _like(bias, positions, at + "bias_mu"), spread
+        intercept = which, _like(bias, positions, at + "bias_mu"), spread
     if prior.log_sigma_beta is not None:
         learned = prior.log_sigma_beta
         learned.data.copy_(_like(_pop(rest, at + "log_sigma_beta"), learned, at + "log_sigma_beta"))
     weight = (mask, values, _like(_pop(rest, at + "rho"), values, at + "rho"))
-    return decided_layer(weight, own, units, reads, shape, prior, geometry), units
+    return decided_layer(weight, intercept, units, reads, shape, prior, geometry), units
 
 
-def _geometry(at: str, said: dict[str, Any], dimensions: int) -> dict[str, Any]:
+def _geometry(at: str, part: dict[str, Any], dimensions: int) -> dict[str, Any]:
     """How a convolution moves over its input; nothing for a linear layer."""
     if dimensions == 0:
         return {}
     lengths = {"stride": (dimensions, 1), "dilation": (dimensions, 1), "edges": (2 * dimensions, 0)}
     for name, (length, least) in lengths.items():
-        if not is_sizes(said[name], length, least):
-            raise Misfit(f"in which {at}{name} is {one_line(said[name])}")
+        if not is_sizes(part[name], length, least):
+            raise Misfit(f"in which {at}{name} is {one_line(part[name])}")
     modes = ("zeros", "reflect", "replicate", "circular")
-    check_choice("compact", "padding_mode", said["padding_mode"], modes)
-    return {name: said[name] for name in GEOMETRY}
+    check_choice("compact", "padding_mode", part["padding_mode"], modes)
+    return {name: part[name] for name in GEOMETRY}
 
 
-def _prior(said: dict[str, Any]) -> LayerPrior:
+def _prior(described: dict[str, Any]) -> LayerPrior:
     """The prior of one layer, checked as one that a person gives."""
-    psi, sigma_beta = Prior(psi=said["psi"]).psi, Prior(sigma_beta=said["sigma_beta"]).sigma_beta
+    psi, sigma_beta = Prior(psi=described["psi"]).psi, Prior(sigma_beta=described["sigma_beta"]).sigma_beta
     if not isinstance(psi, (float, Beta)) or isinstance(sigma_beta, tuple):
-        raise Misfit(f"in which a layer has the prior {one_line(said)}")
-    return LayerPrior(psi, sigma_beta, Prior(slab=said["slab"]).slab, None, None)
+        raise Misfit(f"in which a layer has the prior {one_line(described)}")
+    return LayerPrior(psi, sigma_beta, Prior(slab=described["slab"]).slab, None, None)
 
 
 def _small(positions: Tensor) -> Tensor:
@@ -233,10 +233,10 @@ def _small(positions: Tensor) -> Tensor:
 
 
 def _positions(rest: dict[str, Tensor], name: str) -> Tensor:
-    found = _pop(rest, name)
-    if found.is_floating_point() or found.ndim != 1 or (len(found) and int(found.min()) < 0):
+    values = _pop(rest, name)
+    if values.is_floating_point() or values.ndim != 1 or (len(values) and int(values.min()) < 0):
         raise Misfit(f"in which {name} is no list of positions")
-    return found.long()
+    return values.long()
 
 
 def _check_subset(name: str, positions: Tensor, size: int) -> None:
@@ -245,10 +245,10 @@ def _check_subset(name: str, positions: Tensor, size: int) -> None:
         raise Misfit(f"in which {name} are no positions below {size}")
 
 
-def _like(found: Tensor, wanted: Tensor, name: str) -> Tensor:
-    if found.shape != wanted.shape:
-        raise Misfit(f"in which {name} has the shape {tuple(found.shape)}")
-    return found
+def _like(values: Tensor, wanted: Tensor, name: str) -> Tensor:
+    if values.shape != wanted.shape:
+        raise Misfit(f"in which {name} has the shape {tuple(values.shape)}")
+    return values
 
 
 def _pop(rest: dict[str, Tensor], name: str) -> Tensor:

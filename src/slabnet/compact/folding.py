@@ -60,19 +60,19 @@ def path_model(net: nn.Module, chosen: Selection) -> tuple[nn.Module, Selection]
         sent = constants.repeat_interleave(edges.shape[1] // len(constants))
         varies, sent = sent.isnan(), sent.nan_to_num(0.0)
         weight = part.weight.mu * mask[0]
-        kept = edges & varies
+        carries = edges & varies
         if isinstance(part, ConvNd) and any(part.edges):  # a constant map is not constant at the border
-            kept = kept | (edges & (sent != 0))
+            carries = carries | (edges & (sent != 0))
             sent = torch.zeros_like(sent)
-        own = weight.new_zeros(len(weight)) if part.bias is None else part.bias.mu * mask[1]
-        whole = own + _constant_part(part, weight, sent)
-        masks[name] = _finish(folded.get_submodule(name) if name else folded, part, mask, kept, whole, name)
-        constants = whole.masked_fill(kept.any(1), float("nan"))
+        intercepts = weight.new_zeros(len(weight)) if part.bias is None else part.bias.mu * mask[1]
+        whole = intercepts + _constant_part(part, weight, sent)
+        masks[name] = _finish(folded.get_submodule(name) if name else folded, part, mask, carries, whole, name)
+        constants = whole.masked_fill(carries.any(1), float("nan"))
     return folded, _trim(folded, describe(folded, masks, f"{chosen.rule}, paths", chosen.threshold))
 
 
-def _finish(copy_: nn.Module, layer: SlabLayer, mask: Mask, kept: Tensor, whole: Tensor, name: str) -> Mask:
-    weight = mask[0] & per_weight(layer, kept, mask[0])
+def _finish(copy_: nn.Module, layer: SlabLayer, mask: Mask, carries: Tensor, whole: Tensor, name: str) -> Mask:
+    weight = mask[0] & per_weight(layer, carries, mask[0])
     bias = copy_.get_submodule("bias") if layer.bias is not None else None
     if bias is None:
         if bool((whole != 0).any()):

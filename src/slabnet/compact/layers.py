@@ -50,7 +50,7 @@ class Take(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[self.dim] < self.needs:  # the C pass does not look
             refuse("compact", "x", f"at least {self.needs} wide where some of it is read", f"shape {tuple(x.shape)}")
-        if x.ndim == 2 and torch.is_grad_enabled():  # training works feature by feature (kernels/left.py)
+        if x.ndim == 2 and torch.is_grad_enabled():  # training works feature by feature (kernels/sparse_local.py)
             return take(x, self.reads)
         return x.index_select(self.dim, self.index)
 
@@ -74,9 +74,9 @@ class _Sparse(nn.Module):
 
     @property
     def mask(self) -> Tensor:
-        found = torch.zeros(math.prod(self.shape), dtype=torch.bool, device=self.positions.device)
-        found[self.positions] = True
-        return found.reshape(self.shape)
+        entries = torch.zeros(math.prod(self.shape), dtype=torch.bool, device=self.positions.device)
+        entries[self.positions] = True
+        return entries.reshape(self.shape)
 
     @property
     def density(self) -> float:
@@ -94,13 +94,13 @@ class _Sparse(nn.Module):
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The affine map for a whole matrix or kernel."""
-        own = self.geometry
-        if not own:
+        geometry = self.geometry
+        if not geometry:
             return F.linear(x, weight, bias)
-        if any(own["edges"]):
-            mode = "constant" if own["padding_mode"] == "zeros" else own["padding_mode"]
-            x = F.pad(x, own["edges"], mode=mode)
-        stride, dilation = tuple(own["stride"]), tuple(own["dilation"])
+        if any(geometry["edges"]):
+            mode = "constant" if geometry["padding_mode"] == "zeros" else geometry["padding_mode"]
+            x = F.pad(x, geometry["edges"], mode=mode)
+        stride, dilation = tuple(geometry["stride"]), tuple(geometry["dilation"])
         out: Tensor = _CONVOLUTIONS[len(self.shape) - 2](x, weight, bias, stride=stride, dilation=dilation)
         return out
 
@@ -169,15 +169,15 @@ class Decided(_Sparse, SlabLayer):
     """A spike-and-slab layer whose indicators were decided: mean and spread of the weights that are in, and no others.
 
     units, reads: which units and inputs of the full layer are left. full_units: how many it has. places: where in the
-    full weight each weight stands, which keys its noise. own: which of the units that are left have an intercept.
+    full weight each weight stands, which keys its noise. with_bias: which of the units that are left have an intercept.
     """
 
     decided = True
     places: Tensor
     units: Tensor
     reads: Tensor
-    own: Tensor
-    own_places: Tensor
+    with_bias: Tensor
+    bias_places: Tensor
 
     def __init__(
         self,
@@ -196,22 +196,30 @@ class Decided(_Sparse, SlabLayer):
         self.full_units, self.prior = full_units, prior
         self.weight = Gaussian((len(self.positions),))
         self.bias = None if bias_mask is None else Gaussian((int(bias_mask.sum()),))
-        own = torch.zeros(0, dtype=torch.int32) if bias_mask is None else bias_mask.nonzero()[:, 0].to(torch.int32)
-        kept = {"places": places, "units": units, "reads": reads, "own": own, "own_places": units[own.long()]}
-        for name, value in kept.items():
+        with_bias = (
+            torch.zeros(0, dtype=torch.int32) if bias_mask is None else bias_mask.nonzero()[:, 0].to(torch.int32)
+        )
+        buffers = {
+            "places": places,
+            "units": units,
+            "reads": reads,
+            "with_bias": with_bias,
+            "bias_places": units[with_bias.long()],
+        }
+        for name, value in buffers.items():
             self.register_buffer(name, value.contiguous(), persistent=False)
 
     def blocks(self) -> tuple[Block, ...]:
-        weight, bias, own = self._modules["weight"], self._modules.get("bias"), self._buffers
-        first: Block = weight.block()._replace(places=own["places"])  # type: ignore[union-attr, operator]
+        weight, bias, buffers = self._modules["weight"], self._modules.get("bias"), self._buffers
+        first: Block = weight.block()._replace(places=buffers["places"])  # type: ignore[union-attr, operator]
         if bias is None:
             return (first,)
-        return first, bias.block()._replace(places=own["own_places"])  # type: ignore[operator]
+        return first, bias.block()._replace(places=buffers["bias_places"])  # type: ignore[operator]
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         every = bias
         if bias is not None and len(bias) < self.shape[0]:
-            every = bias.new_zeros(self.shape[0]).scatter(0, self.own.long(), bias)
+            every = bias.new_zeros(self.shape[0]).scatter(0, self.with_bias.long(), bias)
         if self.sparse and not torch.is_grad_enabled() and applies(x):
             everything = torch.arange(self.shape[1], dtype=torch.int32)
             where = (self.shape[1], self.starts, self.columns)
@@ -221,11 +229,11 @@ class Decided(_Sparse, SlabLayer):
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
         if self.sparse:
             if self._left is None:
-                self._left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.own)
-            found = self.prior.sparse_local(scope.blocks(self), x, self._left, seed)
-            if found is not None:
-                scope.note_kl(self, found[1])
-                return found[0]
+                self._left = Left(self.starts, self.columns, self.shape[0], self.shape[1], self.units, self.with_bias)
+            answer = self.prior.sparse_local(scope.blocks(self), x, self._left, seed)
+            if answer is not None:
+                scope.note_kl(self, answer[1])
+                return answer[0]
         weight, *bias = scope.moments(self)
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)

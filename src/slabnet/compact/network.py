@@ -66,8 +66,8 @@ class Compact(Network):
 
     @property
     def keep(self) -> Keep:
-        kept: Keep = self.spec["keep"]
-        return kept
+        keep: Keep = self.spec["keep"]
+        return keep
 
     @property
     def layers(self) -> list[Kept | Decided]:
@@ -146,8 +146,14 @@ def compact(net: nn.Module, selection: Selection, keep: Keep = "means") -> Compa
     check_choice("compact", "keep", keep, ("means", "distribution"))
     if isinstance(net, Mixture) and isinstance(selection, Selection):
         given = selection.rule, selection.threshold
-        chosen_of = [describe(m, own, *given) for m, own in zip(net.members, net.split(selection.masks), strict=True)]
-        each = [compact(member, own, keep) for member, own in zip(net.members, chosen_of, strict=True)]
+        chosen_of = [
+            describe(m, selection_of_member, *given)
+            for m, selection_of_member in zip(net.members, net.split(selection.masks), strict=True)
+        ]
+        each = [
+            compact(member, selection_of_member, keep)
+            for member, selection_of_member in zip(net.members, chosen_of, strict=True)
+        ]
         return Mixture(each, net.weights).eval()
     _check(net, selection)
     if keep == "means":
@@ -233,7 +239,7 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
     first, last = chain[0].layer, chain[-1]
     inputs = wanted_by(chain, 0, wanted)
     parts: list[nn.Module] = []
-    said: list[dict[str, Any]] = []
+    specs: list[dict[str, Any]] = []
     neurons: dict[str, Tensor] = {}
     there = again = torch.ones_like(inputs)  # what of the full network still comes here, and of what is read again
     at, empty = 0, False  # empty: no unit is left of the layers so far, and the inputs pass by them
@@ -241,7 +247,7 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
     def take(needed: Tensor, dim: int) -> None:
         if not torch.equal(needed, there):
             parts.append(Take(needed[there].nonzero()[:, 0], dim))
-            said.append({"part": "Take", "dim": dim})
+            specs.append({"part": "Take", "dim": dim})
 
     for part in flat_parts(net) or [net]:
         if isinstance(part, Fork):
@@ -259,7 +265,7 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
             if empty:
                 continue
             parts.append(plain_part(plain_spec(part)))
-            said.append(plain_spec(part))
+            specs.append(plain_spec(part))
             continue
         name = chain[at].name
         units = torch.ones(len(masks[name][0]), dtype=torch.bool, device=inputs.device)  # every output stays
@@ -274,11 +280,11 @@ def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Co
         there, neurons[name] = units, units.nonzero()[:, 0]
         made, described = _layer(part, masks[name], units, wanted[name], keep)
         parts.append(made)
-        said.append(described | {"name": name})
+        specs.append(described | {"name": name})
     row_shape = net.row_shape if isinstance(net, Network) else None
     if row_shape is None and not isinstance(first, ConvNd):
         row_shape = (len(inputs),)
-    spec = _specification(net, keep, likelihood, row_shape) | {"outputs": len(masks[last.name][0]), "parts": said}
+    spec = _specification(net, keep, likelihood, row_shape) | {"outputs": len(masks[last.name][0]), "parts": specs}
     return Compact(parts, likelihood, spec, inputs.nonzero()[:, 0], neurons).eval()
 
 
@@ -301,19 +307,19 @@ def _layer(layer: SlabLayer, mask: Mask, units: Tensor, inputs: Tensor, keep: Ke
     groups = layer.groups
     geometry = {name: as_list(getattr(layer, name)) for name in GEOMETRY} if isinstance(layer, ConvNd) else {}
     shape = list(layer.weight.mu.shape)
-    said: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}
-    said["inputs"] = int(inputs.sum())
+    spec: dict[str, Any] = {"part": "layer", "of": shape, "groups": groups, "bias": layer.bias is not None, **geometry}
+    spec["inputs"] = int(inputs.sum())
     left, mu, rho = (ungroup(t, groups)[units][:, inputs] for t in (mask[0], layer.weight.mu, layer.weight.rho))
     if keep == "means":
         intercepts = None if layer.bias is None else (layer.bias.mu * mask[1])[units]
-        return kept_layer(mu[left], left, intercepts, geometry), said
+        return kept_layer(mu[left], left, intercepts, geometry), spec
     bias = None
     if layer.bias is not None:
-        own = mask[1][units]
-        bias = own, layer.bias.mu[units][own], layer.bias.rho[units][own]
+        has_bias = mask[1][units]
+        bias = has_bias, layer.bias.mu[units][has_bias], layer.bias.rho[units][has_bias]
     places = units.nonzero()[:, 0], inputs.nonzero()[:, 0]
     made = decided_layer((left, mu[left], rho[left]), bias, *places, shape, plain_prior(layer.prior), geometry)
-    return made, said | {"prior": layer.prior.spec()}
+    return made, spec | {"prior": layer.prior.spec()}
 
 
 def kept_layer(values: Tensor, mask: Tensor, bias: Tensor | None, geometry: dict[str, Any]) -> Kept:
@@ -337,8 +343,8 @@ def decided_layer(
     places = units[unit] * shape[1] + inputs[read] % shape[1]  # each group of a convolution reads its own inputs
     for at, size in zip(entries[2:], shape[2:], strict=True):
         places = places * size + at
-    own = None if bias is None else bias[0]
-    made = Decided(mask, own, places, units, inputs, shape[0], prior, geometry).to(mu)
+    bias_mask = None if bias is None else bias[0]
+    made = Decided(mask, bias_mask, places, units, inputs, shape[0], prior, geometry).to(mu)
     made.weight.mu.copy_(mu)
     made.weight.rho.copy_(rho)
     if bias is not None and made.bias is not None:
@@ -357,8 +363,8 @@ def _as_chain(body: nn.Sequential) -> SparseChain | Literal[False]:
     for part in parts:
         if isinstance(part, KeptLinear) and part.sparse:
             layers.append(part.rows())
-        elif layers and layers[-1].activation.code == IDENTITY.code and (found := in_c(part)) is not None:
-            layers[-1] = layers[-1]._replace(activation=found)
+        elif layers and layers[-1].activation.code == IDENTITY.code and (step := in_c(part)) is not None:
+            layers[-1] = layers[-1]._replace(activation=step)
         else:
             return False
     if not layers:

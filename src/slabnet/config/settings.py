@@ -129,10 +129,10 @@ class Prior(Settings):
     @field_validator("slab", mode="before")
     @classmethod
     def _slab(cls, value: Any) -> Any:
-        found = slab_settings(value)
-        if found is None:
+        settings = slab_settings(value)
+        if settings is None:
             raise ValueError(f"slab must be one of {', '.join(SLABS)}, or the settings of one, got {one_line(value)}")
-        return found
+        return settings
 
     @field_serializer("slab")
     def _slab_spec(self, value: SlabSettings) -> str | dict[str, Any]:
@@ -243,8 +243,8 @@ class TrainConfig(Settings):
     @classmethod
     def from_toml(cls, path: str | Path) -> TrainConfig:
         """Read the [train] table of a TOML file, or a file that holds nothing else."""
-        found = read_toml(path)
-        train = found.get("train", found)
+        tables = read_toml(path)
+        train = tables.get("train", tables)
         if not isinstance(train, dict):
             refuse("config", "train", "a table, [train]", train)
         return cls(**train)

@@ -62,8 +62,10 @@ def read_container(path: str | Path, where: str, newest: int) -> tuple[dict[str,
     if not isinstance(header, dict) or not _is_number(header.get("format")):
         raise FileError(f"{where}: {path} must have a slabnet header, got one without a format number")
     if not 1 <= header["format"] <= newest:
-        said = f"format {one_line(header['format'])}; this is slabnet {__version__}, which reads formats up to {newest}"
-        raise FileError(f"{where}: {path} must be of a format this version reads, got {said}")
+        version = (
+            f"format {one_line(header['format'])}; this is slabnet {__version__}, which reads formats up to {newest}"
+        )
+        raise FileError(f"{where}: {path} must be of a format this version reads, got {version}")
     checksum = header.pop("checksum", None)
     if checksum != _checksum(_safe_text(header, path, where), tensors):
         raise FileError(f"{where}: {path} must match its checksum, got a damaged file")

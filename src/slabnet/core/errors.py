@@ -142,11 +142,11 @@ def check_number(
         (f"below {below}", below is None or (_real(value) and value < below)),
         (f"at most {at_most}", at_most is None or (_real(value) and value <= at_most)),
     ]
-    said = " and ".join(
+    allowed = " and ".join(
         text for (text, _), bound in zip(bounds, (above, at_least, below, at_most), strict=True) if bound is not None
     )
     if not _real(value) or not all(ok for _, ok in bounds):
-        refuse(where, parameter, f"a number {said}" if said else "a finite number", value)
+        refuse(where, parameter, f"a number {allowed}" if allowed else "a finite number", value)
     return float(value)
 
 

@@ -46,8 +46,8 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        said = error.strerror or type(error).__name__
-        raise FileError(f"write: {path} could not be written: {said}; what was there before is as it was") from error
+        reason = error.strerror or type(error).__name__
+        raise FileError(f"write: {path} could not be written: {reason}; what was there before is as it was") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -163,8 +163,8 @@ class History:
         """The epochs as columns of six digits, without times: small, and the same for the same fit."""
         names = ["log_likelihood", "kl", "kl_weight", "density_expected", "density_median", "alpha_moving"]
         names += ["alpha_at_prior", "omega_lr"]
-        found: dict[str, Any] = {name: [float(f"{v:.6g}") for v in self.column(name)] for name in names}
-        return found | {"steps": self.steps, "n": self.n, "tempered": self.tempered}
+        columns: dict[str, Any] = {name: [float(f"{v:.6g}") for v in self.column(name)] for name in names}
+        return columns | {"steps": self.steps, "n": self.n, "tempered": self.tempered}
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -114,13 +114,13 @@ class Group:
                 for part in tensors:
                     dist.broadcast(part.detach(), 0)
 
-    def share(self, found: tuple[dict[str, Any], dict[str, Tensor]] | None) -> Any:
+    def share(self, checkpoint: tuple[dict[str, Any], dict[str, Tensor]] | None) -> Any:
         """What the first process found in a checkpoint, for all; nothing is unpickled on the way."""
         if self.world == 1:
-            return found
-        kinds = {} if found is None else {name: [str(t.dtype), list(t.shape)] for name, t in found[1].items()}
-        said = None if found is None else {"state": found[0], "tensors": kinds}
-        text = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
+            return checkpoint
+        kinds = {} if checkpoint is None else {name: [str(t.dtype), list(t.shape)] for name, t in checkpoint[1].items()}
+        described = None if checkpoint is None else {"state": checkpoint[0], "tensors": kinds}
+        text = torch.frombuffer(bytearray(json.dumps(described).encode()), dtype=torch.uint8)
         size = torch.tensor(len(text))
         with _peers("sharing a checkpoint"):
             dist.broadcast(size, 0)
@@ -131,7 +131,7 @@ class Group:
                 return None
             tensors = {}
             for name, (dtype, shape) in read["tensors"].items():
-                mine = found[1][name] if found is not None and self.leads else None
+                mine = checkpoint[1][name] if checkpoint is not None and self.leads else None
                 kind = getattr(torch, dtype.removeprefix("torch."))
                 tensors[name] = torch.empty(shape, dtype=kind) if mine is None else mine.contiguous()
                 dist.broadcast(tensors[name], 0)
@@ -221,9 +221,9 @@ def launch(workers: int, words: Sequence[str]) -> None:
     They say themselves what went wrong; what is left to say here is their exit code.
     """
     codes = run_workers(workers, words)
-    said = [code for code in codes if code > 0]  # the others are told to stop when one has failed
-    if said:
-        raise Failed(said[0])
+    failed = [code for code in codes if code > 0]  # the others are told to stop when one has failed
+    if failed:
+        raise Failed(failed[0])
     if codes[0]:
         raise PeerLost(f"distributed: a process of this fit ended by signal {-codes[0]}; go on with --resume")
 

@@ -105,17 +105,17 @@ class SharedSums:
         message = torch.zeros(MESSAGE, dtype=torch.uint8)
         message[: len(offer)] = torch.tensor(list(offer), dtype=torch.uint8)
         dist.broadcast(message, 0)
-        found = _map(message.numpy().tobytes().rstrip(b"\0"), whole)
-        if found is not None:
-            self.ticket, self.lines = 0, found[LINE:head].view(torch.int64)
+        memory = _map(message.numpy().tobytes().rstrip(b"\0"), whole)
+        if memory is not None:
+            self.ticket, self.lines = 0, memory[LINE:head].view(torch.int64)
             self.lines.view(self.world, -1)[self.rank, 1] = os.getpid()
-        everybody = _all(found is not None)
+        everybody = _all(memory is not None)
         if offer:  # all have it or never will: without a name it ends with the processes, however they end
             Path(os.fsdecode(offer[2 * TOKEN :])).unlink(missing_ok=True)
-        if found is None or not everybody:
+        if memory is None or not everybody:
             return None
         seen = all(_lives(int(line[1])) for line in self.lines.view(self.world, -1))
-        return found[head:].view(self.world + 1, each) if _all(seen) else None
+        return memory[head:].view(self.world + 1, each) if _all(seen) else None
 
 
 def _all(mine: bool) -> bool:
@@ -162,7 +162,7 @@ def _map(text: bytes, size: int) -> Tensor | None:
     try:
         if os.path.getsize(name) != size:
             return None
-        found = torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
+        memory = torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
     except (OSError, RuntimeError):
         return None
-    return found if found[:TOKEN].numpy().tobytes() == token else None
+    return memory if memory[:TOKEN].numpy().tobytes() == token else None

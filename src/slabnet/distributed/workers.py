@@ -65,15 +65,15 @@ def watch_parent() -> None:
 
 
 def _environment(rank: int, workers: int, store: Path, pipe: int) -> dict[str, str]:
-    found = dict(os.environ)
-    found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    variables = dict(os.environ)
+    variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     names = {name for _, name in socket.if_nameindex()}
     loopback = next((name for name in LOOPBACK if name in names), None)
     if loopback is None:
         refuse("fit", "--workers", "1 on a machine without a loopback interface (lo, lo0)", workers)
-    found["GLOO_SOCKET_IFNAME"] = loopback
+    variables["GLOO_SOCKET_IFNAME"] = loopback
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, STORE: store, PARENT: pipe}
-    return found | {name: str(value) for name, value in place.items()}
+    return variables | {name: str(value) for name, value in place.items()}
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:

@@ -57,7 +57,7 @@ def _activations(plan: Plan) -> str:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for key, value in step.items():
         if key == "mask":
             continue
@@ -65,16 +65,16 @@ def _step(step: Step) -> dict[str, Any]:
             where = np.flatnonzero(step["mask"])
             gaps = np.diff(where, prepend=0)
             kind = np.uint8 if gaps.max(initial=0) < 256 else np.uint16 if gaps.max(initial=0) < 65536 else np.uint32
-            found[key] = {
+            arrays[key] = {
                 "of": list(value.shape),
                 "gaps": _text(gaps.astype(kind)),
                 "left": _text(value.reshape(-1)[where]),
             }
         elif isinstance(value, np.ndarray):
-            found[key] = _text(value.astype(np.uint32) if value.dtype.kind == "i" else value)
+            arrays[key] = _text(value.astype(np.uint32) if value.dtype.kind == "i" else value)
         else:
-            found[key] = value
-    return found
+            arrays[key] = value
+    return arrays
 
 
 def _text(array: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -34,15 +34,15 @@ class _Program(nn.Module):
         self.networks = nn.ModuleList([chained([_module(step) for step in steps]) for steps in plan.networks])
         for name, values in (("means", plan.means), ("scales", plan.scales), ("noise", plan.noise)):
             made = torch.tensor(values) if values else None
-            own = made if made is None or name == "noise" else made.reshape(plan.shape)
-            self.register_buffer(name, own)
+            buffer = made if made is None or name == "noise" else made.reshape(plan.shape)
+            self.register_buffer(name, buffer)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         if self.means is not None:
             x = (x - self.means) / self.scales
         outputs = [network(x) for network in self.networks]
-        found = _HEADS[self.head](outputs, self.noise)
-        return {ONE_NETWORK: outputs[0], **found} if self.one else found
+        answer = _HEADS[self.head](outputs, self.noise)
+        return {ONE_NETWORK: outputs[0], **answer} if self.one else answer
 
 
 def _softmax(outputs: list[Tensor], noise: Tensor | None) -> dict[str, Tensor]:

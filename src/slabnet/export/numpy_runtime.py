@@ -122,8 +122,8 @@ def _predict(plan, x):
     if plan["means"] is not None:
         x = (x - plan["means"].reshape(shape)) / plan["scales"].reshape(shape)
     outputs = [_run(steps, x) for steps in plan["networks"]]
-    found = _HEADS[about["head"]](outputs, about)
-    return {"logits": outputs[0], **found} if "logits" in plan["gives"] else found
+    answer = _HEADS[about["head"]](outputs, about)
+    return {"logits": outputs[0], **answer} if "logits" in plan["gives"] else answer
 
 
 def _load(text):

@@ -148,14 +148,14 @@ def _steps(small: Compact, r: int | None, seed: int) -> list[Step]:
         if isinstance(part, Take):
             steps.append({"kind": "take", "index": part.index.numpy(), "dim": 1 if part.dim == 1 else -1})
         elif isinstance(part, Decided):
-            value, own = drawn.get(part, (part.weight.mu, None if part.bias is None else part.bias.mu))
+            value, intercepts = drawn.get(part, (part.weight.mu, None if part.bias is None else part.bias.mu))
             every = torch.zeros(part.shape[0], dtype=value.dtype)
-            if own is not None:
-                every[part.own.long()] = own
+            if intercepts is not None:
+                every[part.with_bias.long()] = intercepts
             steps.append(_layer(part.whole(value), part.mask, every, part.geometry))
         elif isinstance(part, Kept):
-            own = torch.zeros(part.shape[0]) if part.bias is None else part.bias
-            steps.append(_layer(part.weight, part.mask, own, part.geometry))
+            intercepts = torch.zeros(part.shape[0]) if part.bias is None else part.bias
+            steps.append(_layer(part.weight, part.mask, intercepts, part.geometry))
         elif isinstance(part, (Fork, Join)):
             steps.append({"kind": "fork" if isinstance(part, Fork) else "join"})
         elif not isinstance(part, (nn.Dropout, nn.Identity)):
@@ -169,8 +169,8 @@ def _layer(weight: Tensor, mask: Tensor, bias: Tensor, geometry: dict[str, Any])
         return step | {"kind": "linear"}
     pairs = list(geometry["edges"])  # last dimension first, as torch pads
     ahead = [[pairs[2 * i], pairs[2 * i + 1]] for i in reversed(range(len(pairs) // 2))]
-    own = {name: list(geometry[name]) for name in ("stride", "dilation")}
-    return step | own | {"kind": "conv", "pads": ahead, "padding_mode": geometry["padding_mode"]}
+    geometry_of_step = {name: list(geometry[name]) for name in ("stride", "dilation")}
+    return step | geometry_of_step | {"kind": "conv", "pads": ahead, "padding_mode": geometry["padding_mode"]}
 
 
 def _plain(part: nn.Module) -> Step:

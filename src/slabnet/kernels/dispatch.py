@@ -38,8 +38,8 @@ def slab_moments(
     The divergence is an output of its own, so that it counts once however often the moments are used.
     """
     if not native.applies(mu):
-        found: tuple[Tensor, Tensor, Tensor] = _torch("moments")(mu, rho, omega, log_psi, log_not_psi, log_s)
-        return found
+        passed: tuple[Tensor, Tensor, Tensor] = _torch("moments")(mu, rho, omega, log_psi, log_not_psi, log_s)
+        return passed
     run: Any = torch.ops.slabnet.moments if torch.compiler.is_compiling() else operators.Moments.apply
     mean, variance, kl = run(mu, rho, omega, log_psi, log_not_psi, log_s)
     return mu if omega is None else mean, variance, kl
@@ -65,8 +65,8 @@ def slab_draw(
     if places is not None or not native.applies(mu):
         noise = noise_like(mu, seed, places)
         block = (mu, rho, omega, log_psi, log_not_psi, log_s)
-        found: tuple[Tensor, Tensor] = _torch("draw")(*block, *noise, delta, hard, kl == "sampled")
-        return found
+        drawn: tuple[Tensor, Tensor] = _torch("draw")(*block, *noise, delta, hard, kl == "sampled")
+        return drawn
     run: Any = torch.ops.slabnet.draw if torch.compiler.is_compiling() else operators.Draw.apply
     kind = operators.HARD if hard else operators.RELAXED
     value, total, *_ = run(mu, rho, omega, log_psi, log_not_psi, log_s, seed, delta, kind, operators.KL[kl])
@@ -96,8 +96,8 @@ def local_linear(
     b_mu, b_rho, b_omega, *b_logs = bias[0][:5] if bias else (None, None, None)
     constants = (seed, first_row, VARIANCE_FLOOR, (on, off), b_logs, places)
     given = (x, log_s, mu, rho, omega, b_mu, b_rho, b_omega, constants)
-    found: tuple[Tensor, Tensor] = LocalLinear.apply(*given)  # type: ignore[no-untyped-call]
-    return found
+    answer: tuple[Tensor, Tensor] = LocalLinear.apply(*given)  # type: ignore[no-untyped-call]
+    return answer
 
 
 def draw_layer(
@@ -111,8 +111,8 @@ def draw_layer(
     """`slab_draw` of the blocks of a layer: their values, and the terms of the divergence."""
     if not _one_node(blocks[0][0], blocks):
         given_to = zip(blocks, seeds, places, strict=False)  # an intercept may be missing
-        found = [slab_draw(*part, seed, delta, hard, kl, place) for part, seed, place in given_to]
-        return [value for value, _ in found], [price for _, price in found]
+        drawn = [slab_draw(*part, seed, delta, hard, kl, place) for part, seed, place in given_to]
+        return [value for value, _ in drawn], [price for _, price in drawn]
     (mu, rho, omega, on, off, log_s), *bias = blocks
     b_mu, b_rho, b_omega, *b_logs = bias[0][:5] if bias else (None, None, None)
     kind = operators.HARD if hard else operators.RELAXED
@@ -141,8 +141,8 @@ def noise_like(like: Tensor, seed: Tensor, places: Tensor | None = None) -> tupl
 
 def _torch(name: str) -> Callable[..., Any]:
     """A pass in torch, compiled if that was asked for. Noise is made outside: inductor gets 64-bit integers wrong."""
-    found: Callable[..., Any] = getattr(reference, name)
-    return _compiled(found) if native.chosen() == "compiled" else found
+    function: Callable[..., Any] = getattr(reference, name)
+    return _compiled(function) if native.chosen() == "compiled" else function
 
 
 @cache

@@ -93,14 +93,14 @@ class LocalLinear(torch.autograd.Function):
         key = (first_row, seed.data_ptr(), _address(places))
         run("local", rows, units, *key, floor, b_mean, b_variance, at, at + FLOAT * rows * units)
         ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
-        ctx.kept = squares, both, out, logs, b_logs  # made here, seen by nobody else
+        ctx.buffers = squares, both, out, logs, b_logs  # made here, seen by nobody else
         return out[0], kl
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
         only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
-        squares, both, out, logs, b_logs = ctx.kept
+        squares, both, out, logs, b_logs = ctx.buffers
         rows, units = given.shape
         given = given if given.is_contiguous() else given.contiguous()
         pair, sums, d_s = given.new_empty(2, rows, units), given.new_empty(2, units), given.new_empty(())
@@ -152,24 +152,24 @@ class DrawLayer(torch.autograd.Function):
         seeds, logs, b_logs, delta, kind, kind_of_kl, places = constants
         kl = mu.new_empty(())
         options = (delta, kind, kind_of_kl)
-        b_kept: tuple[Tensor, Tensor | None, Tensor | None] = (kl, None, None)
-        kept = _draw(0, mu, rho, omega, logs, log_s, seeds[0], places[0], options, kl)
+        b_drawn: tuple[Tensor, Tensor | None, Tensor | None] = (kl, None, None)
+        drawn = _draw(0, mu, rho, omega, logs, log_s, seeds[0], places[0], options, kl)
         if b_mu is not None and b_rho is not None:
-            b_kept = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], places[1], options, kl)
+            b_drawn = _draw(1, b_mu, b_rho, b_omega, b_logs, log_s, seeds[1], places[1], options, kl)
         ctx.save_for_backward(log_s, mu, rho, omega, b_mu, b_rho, b_omega)
-        ctx.kept = kept[1:], b_kept[1:], logs, b_logs, options
-        return kept[0], b_kept[0], kl
+        ctx.buffers = drawn[1:], b_drawn[1:], logs, b_logs, options
+        return drawn[0], b_drawn[0], kl
 
     @staticmethod
     def backward(ctx: Any, given: Tensor, b_given: Tensor, g_kl: Tensor) -> tuple[Any, ...]:
         only_once()
         log_s, mu, rho, omega, b_mu, b_rho, b_omega = ctx.saved_tensors
-        (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.kept
+        (eps, soft), (b_eps, b_soft), logs, b_logs, options = ctx.buffers
         d_s = mu.new_empty(())
         given = given if given.is_contiguous() else given.contiguous()
         block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
-        kept = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
-        pending = Pending("draw", (*block, *kept), (eps, soft, given, g_kl, log_s, logs))
+        described = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
+        pending = Pending("draw", (*block, *described), (eps, soft, given, g_kl, log_s, logs))
         d_weight: tuple[Any, ...] = (None, None, None)
         add = 0
         if ctx.taker is None or not ctx.taker.take(mu, rho, omega, pending):
@@ -237,8 +237,8 @@ def _draw_back(
     d_mu, d_rho = torch.empty_like(mu), torch.empty_like(mu)
     d_omega = None if omega is None else torch.empty_like(mu)
     block = (mu.numel(), mu.data_ptr(), rho.data_ptr(), _address(omega), *_logs(logs), log_s.data_ptr())
-    kept = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
-    run("draw_back", add, *block, *kept, d_mu.data_ptr(), d_rho.data_ptr(), _address(d_omega), d_s.data_ptr())
+    described = (eps.data_ptr(), _address(soft), *options, given.data_ptr(), g_kl.data_ptr())
+    run("draw_back", add, *block, *described, d_mu.data_ptr(), d_rho.data_ptr(), _address(d_omega), d_s.data_ptr())
     return d_mu, d_rho, d_omega
 
 

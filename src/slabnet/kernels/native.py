@@ -100,8 +100,8 @@ def _in_force() -> bool:
 
 def variant() -> str | None:
     """The instruction set of the library in use, None where the passes are made in torch."""
-    found = library()
-    return None if found is None else found[0]
+    in_use = library()
+    return None if in_use is None else in_use[0]
 
 
 @cache
@@ -147,9 +147,9 @@ def _load(path: Path) -> ctypes.CDLL | None:
     freed = torch.empty(31 << 20, dtype=torch.uint8)  # glibc keeps freed memory up to twice the largest block it
     del freed  # has seen freed: without this a step's buffers go back to the system and fault in again
     for name, signature in _SIGNATURES.items():
-        found = getattr(loaded, f"slabnet_{name}")
-        found.argtypes = [_TYPES[letter] for letter in signature] + [ctypes.c_int]
-        found.restype = ctypes.c_int
+        in_c = getattr(loaded, f"slabnet_{name}")
+        in_c.argtypes = [_TYPES[letter] for letter in signature] + [ctypes.c_int]
+        in_c.restype = ctypes.c_int
     return loaded
 
 

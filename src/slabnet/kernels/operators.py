@@ -219,12 +219,12 @@ def _to_local(ctx: Any, given: Tensor, _: Any) -> tuple[Tensor | None, ...]:
 
 
 _ops = torch.ops.slabnet
-for _name, _backward, _kept in (
+for _name, _backward, _setup in (
     ("moments", _to_moments(_ops.moments_back), _keep),
     ("draw", _to_draw(_ops.draw_back), _keep_draw),
     ("local", _to_local, _keep_slope),
 ):
-    torch.library.register_autograd(f"slabnet::{_name}", _backward, setup_context=_kept, lib=_library)
+    torch.library.register_autograd(f"slabnet::{_name}", _backward, setup_context=_setup, lib=_library)
 
 
 def _function(

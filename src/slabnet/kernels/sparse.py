@@ -106,8 +106,11 @@ def _check_fit(width: int, layers: Sequence[SparseLayer]) -> None:
     for index, layer in enumerate(layers):
         intercepts = layer.units if layer.intercepts is None else len(layer.intercepts)
         if layer.inputs != width or len(layer.columns) != len(layer.values) or intercepts != layer.units:
-            found = f"{layer.inputs} inputs, {len(layer.columns)} columns, {len(layer.values)} values, {intercepts}"
+            arrays = f"{layer.inputs} inputs, {len(layer.columns)} columns, {len(layer.values)} values, {intercepts}"
             refuse(
-                "compact", f"layer {index}", f"a layer of {width} inputs and {layer.units} units", f"{found} intercepts"
+                "compact",
+                f"layer {index}",
+                f"a layer of {width} inputs and {layer.units} units",
+                f"{arrays} intercepts",
             )
         width = layer.units

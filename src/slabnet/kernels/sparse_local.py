@@ -24,7 +24,7 @@ FLOAT = 4  # bytes
 class Left(NamedTuple):
     """Where the weights that are left stand: by rows (int32), in a matrix of this shape; `places` of the units.
 
-    own: which units have an intercept (int32).
+    with_bias: which units have an intercept (int32).
     """
 
     starts: Tensor
@@ -32,7 +32,7 @@ class Left(NamedTuple):
     units: int
     inputs: int
     places: Tensor
-    own: Tensor | None
+    with_bias: Tensor | None
 
 
 def sparse_local(x: Tensor, blocks: Sequence[Parts], left: Left, seed: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -45,8 +45,8 @@ def sparse_local(x: Tensor, blocks: Sequence[Parts], left: Left, seed: Tensor) -
     (mu, rho, *_, log_s), *bias = blocks
     b_mu, b_rho = bias[0][:2] if bias else (None, None)
     given = (by_feature(x), log_s, mu, rho, b_mu, b_rho, (left, seed))
-    found: tuple[Tensor, Tensor] = _SparseLocal.apply(*given)  # type: ignore[no-untyped-call]
-    return found
+    answer: tuple[Tensor, Tensor] = _SparseLocal.apply(*given)  # type: ignore[no-untyped-call]
+    return answer
 
 
 def take(x: Tensor, reads: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class _SparseLocal(torch.autograd.Function):
         to = both.data_ptr()
         run("sparse_local", *given, *bias, *key, to, to + FLOAT * left.units * rows)
         ctx.save_for_backward(x, log_s, mu, rho, b_mu, b_rho)
-        ctx.kept = described, variance, both, left
+        ctx.buffers = described, variance, both, left
         return both[0].t(), kl
 
     @staticmethod
@@ -101,12 +101,12 @@ class _SparseLocal(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("slabnet: the compiled passes have first derivatives only; use kernels.passes('torch')")
         x, log_s, mu, rho, b_mu, b_rho = ctx.saved_tensors
-        described, _, both, left = ctx.kept
-        rows, weights, own = x.shape[0], mu.shape[0], 0 if b_mu is None else b_mu.shape[0]
+        described, _, both, left = ctx.buffers
+        rows, weights, intercepts = x.shape[0], mu.shape[0], 0 if b_mu is None else b_mu.shape[0]
         given, d_s, work = by_feature(given), x.new_empty(()), x.new_empty(left.units, rows)
-        g = x.new_empty(2 * (weights + own))  # of the means and variances of weights, then of intercepts
+        g = x.new_empty(2 * (weights + intercepts))  # of the means and variances of weights, then of intercepts
         at, slope = g.data_ptr(), both.data_ptr() + FLOAT * left.units * rows
-        parts = (at, at + FLOAT * weights, at + FLOAT * 2 * weights, at + FLOAT * (2 * weights + own))
+        parts = (at, at + FLOAT * weights, at + FLOAT * 2 * weights, at + FLOAT * (2 * weights + intercepts))
         d_x = x.new_empty(left.inputs, rows) if ctx.needs_input_grad[0] else None
         sources = (described.buffer_info()[0], x.data_ptr(), x.stride(1), given.data_ptr(), given.stride(1))
         run("sparse_local_back", *sources, slope, work.data_ptr(), *parts, 0 if d_x is None else d_x.data_ptr())
@@ -118,9 +118,9 @@ class _SparseLocal(torch.autograd.Function):
 
 
 def _describe(rows: int, left: Left, mean: Tensor, variance: int) -> array[int]:
-    own = (0, 0) if left.own is None else (left.own.shape[0], left.own.data_ptr())
+    intercepts = (0, 0) if left.with_bias is None else (left.with_bias.shape[0], left.with_bias.data_ptr())
     where = (left.starts.data_ptr(), left.columns.data_ptr(), mean.data_ptr(), variance)
-    return array("q", (rows, left.units, left.inputs, mean.shape[0], *where, *own))
+    return array("q", (rows, left.units, left.inputs, mean.shape[0], *where, *intercepts))
 
 
 def _moments(add: int, mu: Tensor, rho: Tensor, log_s: Tensor, variance: int, kl: Tensor) -> None:

@@ -60,10 +60,10 @@ class LinearProblem:
 
     def ridge(self, inside: Tensor) -> Tensor:
         """(K, p): the posterior mean given that exactly the columns `inside` are in the model, zero elsewhere."""
-        kept = inside.to(self.gram)
-        matrix = self.precision[:, :, None] * self.gram * kept[:, :, None] * kept[:, None, :]
+        included = inside.to(self.gram)
+        matrix = self.precision[:, :, None] * self.gram * included[:, :, None] * included[:, None, :]
         diagonal = torch.where(inside, 1 / self.scale**2, 1.0).to(self.gram)
-        right = (self.precision * self.cross * kept)[..., None]
+        right = (self.precision * self.cross * included)[..., None]
         solved: Tensor = torch.linalg.solve(matrix + torch.diag_embed(diagonal), right)
         return solved[..., 0]
 
@@ -145,11 +145,13 @@ def _search(problem: LinearProblem, k: int, best: Factorised) -> Factorised:
         tried = torch.stack(sets)
         several = problem.response(k, len(sets))
         start = torch.where(tried, SURE, -SURE).to(problem.gram)
-        found = coordinate_ascent(several, several.ridge(tried), start, SWEEPS // 4)
-        top = int(found.bound.argmax())
-        if found.bound[top] <= current.bound[0] + GAIN:
+        climbed = coordinate_ascent(several, several.ridge(tried), start, SWEEPS // 4)
+        top = int(climbed.bound.argmax())
+        if climbed.bound[top] <= current.bound[0] + GAIN:
             continue
-        current = Factorised(*(part[top : top + 1] for part in (found.mu, found.sigma, found.omega, found.bound)))
+        current = Factorised(
+            *(part[top : top + 1] for part in (climbed.mu, climbed.sigma, climbed.omega, climbed.bound))
+        )
     return coordinate_ascent(problem.response(k, 1), current.mu, current.omega)
 
 

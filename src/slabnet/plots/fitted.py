@@ -58,12 +58,12 @@ def plot_reliability(axes: Any, prediction: Prediction, y: Tensor, bins: int = 1
         axes.plot(levels, [interval_coverage(prediction, y, level).coverage for level in levels], "o", color=OTHER)
         axes.set(xlabel="level of the interval", ylabel="share of observations inside")
     else:
-        found = reliability(prediction, y, bins)
-        most = max(part.rows for part in found)
+        filled = reliability(prediction, y, bins)
+        most = max(part.rows for part in filled)
         width = 0.95 / bins
-        centres = [(part.low + part.high) / 2 for part in found]
-        axes.bar(centres, [0.25 * part.rows / most for part in found], width, color=QUIET, alpha=0.5)
-        axes.plot([part.confidence for part in found], [part.accuracy for part in found], "o", color=OTHER)
+        centres = [(part.low + part.high) / 2 for part in filled]
+        axes.bar(centres, [0.25 * part.rows / most for part in filled], width, color=QUIET, alpha=0.5)
+        axes.plot([part.confidence for part in filled], [part.accuracy for part in filled], "o", color=OTHER)
         error = calibration_error(prediction, y, bins)
         axes.set(xlabel="largest averaged probability", ylabel="share that is right", title=f"gap {error:.3f}")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))

@@ -115,8 +115,8 @@ def criterion_model(
     if best is None:
         raise InfeasibleModel(f"{criterion} model: no input reaches an output in any of the models drawn")
     if gradient is not None and refit is None:
-        found, more = _searched(net, gradient, *best)
-        return replace(found, looked_at=looked_at + more)
+        best_model, more = _searched(net, gradient, *best)
+        return replace(best_model, looked_at=looked_at + more)
     return replace(best[1], looked_at=looked_at)
 
 
@@ -234,8 +234,8 @@ def _focus_gradient(net: nn.Module, x: Tensor, focus: Focus) -> dict[str, list[T
         if not isinstance(value, Tensor) or value.numel() != 1:
             refuse("criterion_model", "focus", "a function that gives one number", type(value).__name__)
         weights = [drawn.value for layer in layers.values() for drawn in scope.weights(layer)]
-        found = torch.autograd.grad(value.reshape(()), weights, allow_unused=True)
-    flat = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, found, strict=True)]
+        slopes = torch.autograd.grad(value.reshape(()), weights, allow_unused=True)
+    flat = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, slopes, strict=True)]
     gradients: dict[str, list[Tensor]] = {}
     for name, layer in layers.items():
         gradients[name] = [flat.pop(0).detach() for _ in layer.blocks()]

@@ -32,9 +32,9 @@ def prune(net: nn.Module, threshold: float | Sequence[float] | None = None) -> S
     for (name, layer), limit in zip(slab_layers(net).items(), limits, strict=True):
         scale = layers[name.removesuffix(".inner")].pruning_score()
         limit = two_modes(scale) if limit is None else limit
-        kept = torch.ones_like(scale, dtype=torch.bool) if limit is None else scale > limit
+        is_in = torch.ones_like(scale, dtype=torch.bool) if limit is None else scale > limit
         shape = (1, -1, *(1 for _ in layer.weight.mu.shape[2:]))
-        parts = [kept.reshape(shape).expand(layer.weight.mu.shape).contiguous()]
+        parts = [is_in.reshape(shape).expand(layer.weight.mu.shape).contiguous()]
         parts += [torch.ones_like(block.mu, dtype=torch.bool) for block in layer.blocks()[1:]]
         masks[name] = tuple(parts)
     return describe(net, masks, "pruned", limits[0] if len(set(limits)) == 1 else None)

@@ -85,8 +85,8 @@ def most_probable_model(net: nn.Module, every_output: bool = False) -> Selection
         masks = _with(masks, cheapest_path(net, masks))
     if every_output:
         for output in chosen.unreachable:
-            found = find_paths(net, masks)
-            if found is not None and not bool(found.reached[output]):
+            paths = find_paths(net, masks)
+            if paths is not None and not bool(paths.reached[output]):
                 masks = _with(masks, cheapest_path(net, masks, output))
     return describe(net, masks, "most probable", 0.5)
 
@@ -136,8 +136,8 @@ def budget_model(
     on_path = torch.cat([mask[0].flatten() for mask in path.values()])
     longest = int(on_path.sum())
     if longest > count:
-        said = f"budget model: {count} weights hold no path from an input to an output; it has the {longest} of one"
-        warnings.warn(said, UserWarning, stacklevel=2)
+        message = f"budget model: {count} weights hold no path from an input to an output; it has the {longest} of one"
+        warnings.warn(message, UserWarning, stacklevel=2)
     first = keys.masked_fill(on_path, torch.inf).argsort(descending=True, stable=True)[: max(count, longest)]
     parts = torch.split(torch.zeros_like(inside).index_fill_(0, first, True), [len(part) for part in parts])
     filled = {
@@ -183,11 +183,11 @@ def _way_out(net: nn.Module, chosen: Selection, infeasible: str) -> Selection:
     if infeasible == "path":
         added = cheapest_path(net, chosen.masks)
         return describe(net, _with(dict(chosen.masks), added), f"{chosen.rule} + path", chosen.threshold)
-    said = f"{chosen.rule} model: no input can reach an output, every path ends in {chosen.broken}"
+    problem = f"{chosen.rule} model: no input can reach an output, every path ends in {chosen.broken}"
     if infeasible == "allow":
-        warnings.warn(f"{said}; it predicts from intercepts only", UserWarning, stacklevel=4)
+        warnings.warn(f"{problem}; it predicts from intercepts only", UserWarning, stacklevel=4)
         return chosen
-    raise InfeasibleModel(f'{said}; infeasible="lower", "path" or "allow" are the ways out')
+    raise InfeasibleModel(f'{problem}; infeasible="lower", "path" or "allow" are the ways out')
 
 
 def _lowered(net: nn.Module, chosen: Selection) -> Selection:
