@@ -82,19 +82,19 @@ def demo(
     check_writable("demo", out / "digits.slab")
     from slabnet.cli.demo import run_demo, write_demo
 
-    found = run_demo(seed, show="lines")
-    paths = write_demo(found, out)
+    result = run_demo(seed, show="lines")
+    paths = write_demo(result, out)
     if json:
-        print(json_text(found.to_dict()))
+        print(json_text(result.to_dict()))
         return
-    trained, tested = len(found.split.train[1]), len(found.split.test[1])
+    trained, tested = len(result.split.train[1]), len(result.split.test[1])
     from slabnet.prediction.ways import print_rows
 
-    print_rows(f"digits: {trained} training and {tested} test images of 8 x 8 pixels", found.rows)
-    total, chosen = found.chosen.total, found.chosen
+    print_rows(f"digits: {trained} training and {tested} test images of 8 x 8 pixels", result.rows)
+    total, chosen = result.chosen.total, result.chosen
     reached = "every output can be reached" if not chosen.unreachable else f"outputs cut off: {chosen.unreachable}"
     print(f"\nThe median model keeps {chosen.weights} of {total.weights} weights ({chosen.density:.2%}); {reached}.")
-    print(printable(f"Done in {found.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}"))
+    print(printable(f"Done in {result.seconds:.0f} s. Written: {', '.join(str(path) for path in paths)}"))
 
 
 @app.command(
@@ -154,7 +154,7 @@ def fit(
             launch(workers, sys.argv[1:])
             return
         join()
-        kept = (out, resume or restarted(), checkpoint_every)
+        checkpoints = (out, resume or restarted(), checkpoint_every)
         try:
             with holding(checkpoints_of(out), "fit") if _speaks() else nullcontext():
                 remove_leftovers(out)
@@ -162,9 +162,9 @@ def fit(
                     share = 0.2 if test_size is None else test_size
                     asked = (response, exposure, event, _names(levels))
                     job = (str(target), settings, task, share, _names(drop), _names(categorical), group, time, asked)
-                    _fit_table(data, kept, json, job)
+                    _fit_table(data, checkpoints, json, job)
                 else:
-                    _fit_named(data, kept, json, settings)
+                    _fit_named(data, checkpoints, json, settings)
         finally:
             leave()
         write_model_report(out, report, data if is_table else None)
@@ -184,10 +184,10 @@ def _stoppable(out: Path) -> Iterator[None]:
         for other in (signal.SIGINT, signal.SIGTERM):
             signal.signal(other, signal.SIG_IGN)  # what is to be said is said, and the code is that of the first one
         number = int(getattr(stopped, "number", signal.SIGINT))
-        kept = any(checkpoints_of(out).rglob("checkpoint-*.slab"))
-        then = "go on with the same command and --resume" if kept else "there is nothing to resume"
-        said = str(stopped) or f"stopped by {signal.Signals(number).name}"
-        raise Stopped(f"slabnet: {said}; {then}" if _speaks() else "", number) from None
+        resumable = any(checkpoints_of(out).rglob("checkpoint-*.slab"))
+        then = "go on with the same command and --resume" if resumable else "there is nothing to resume"
+        reason = str(stopped) or f"stopped by {signal.Signals(number).name}"
+        raise Stopped(f"slabnet: {reason}; {then}" if _speaks() else "", number) from None
 
 
 def _say_finished(out: Path, json: bool) -> None:
@@ -195,43 +195,43 @@ def _say_finished(out: Path, json: bool) -> None:
         from slabnet.distributed.group import Followed
 
         raise Followed
-    said = f"{printable(str(out))} is finished: there is nothing to resume."
-    print(json_text({"finished": True, "model": str(out)}) if json else said)
+    message = f"{printable(str(out))} is finished: there is nothing to resume."
+    print(json_text({"finished": True, "model": str(out)}) if json else message)
 
 
-def _fit_named(data: str, kept: tuple[Path, bool, float], json: bool, settings: Recipe) -> None:
+def _fit_named(data: str, checkpoints: tuple[Path, bool, float], json: bool, settings: Recipe) -> None:
     from slabnet.cli.workflow import fit_named, is_finished
     from slabnet.prediction.ways import print_rows
 
-    out, resume, every = kept
+    out, resume, every = checkpoints
     if resume and is_finished(out, data, settings):
         _say_finished(out, json)
         return
-    found = fit_named(data, settings, out, resume, every)
+    fitted = fit_named(data, settings, out, resume, every)
     if json:
-        print(json_text(found.to_dict()))
+        print(json_text(fitted.to_dict()))
         return
-    print_rows(f"{data}: {found.test_rows} test rows", found.rows)
-    for line in found.said:
+    print_rows(f"{data}: {fitted.test_rows} test rows", fitted.rows)
+    for line in fitted.notes:
         print(line)
     print(printable(f"Written: {out}. Predict with: slabnet predict {out} {data}"))
 
 
-def _fit_table(data: str, kept: tuple[Path, bool, float], json: bool, job: tuple[Any, ...]) -> None:
+def _fit_table(data: str, checkpoints: tuple[Path, bool, float], json: bool, job: tuple[Any, ...]) -> None:
     from slabnet.cli.responses import ResponseColumns
     from slabnet.cli.tables import TableJob, fit_table, table_finished
 
-    out, resume, every = kept
+    out, resume, every = checkpoints
     whole = replace(TableJob(Path(data), *job[:-1]), response=ResponseColumns(*job[-1]))
     whole.response.check(whole.task)
     if resume and table_finished(out, whole):
         _say_finished(out, json)
         return
-    found = fit_table(whole, out, resume, every)
+    fitted = fit_table(whole, out, resume, every)
     if json:
-        print(json_text(found.numbers))
+        print(json_text(fitted.numbers))
         return
-    for line in found.lines:
+    for line in fitted.lines:
         print(line)
     print(printable(f"Written: {out}. Predict with: slabnet predict {out} NEW.csv --out predictions.csv"))
 
@@ -263,15 +263,15 @@ def predict(
         return
     from slabnet.cli.workflow import predict_named
 
-    found = predict_named(model, data, draws or 10, seed or 0, out)
+    scores = predict_named(model, data, draws or 10, seed or 0, out)
     if json:
-        print(json_text(found))
+        print(json_text(scores))
         return
-    decided = found["classified_at_95"]
-    way = f"averaged over {found['draws']} draws of {found['model']}"
-    print(f"{data}: accuracy {found['accuracy']:.4f} on {found['rows']} test rows, {way}")
+    decided = scores["classified_at_95"]
+    way = f"averaged over {scores['draws']} draws of {scores['model']}"
+    print(f"{data}: accuracy {scores['accuracy']:.4f} on {scores['rows']} test rows, {way}")
     if decided:
-        print(f"Decided at 0.95: {decided} rows, of which {found['accuracy_at_95']:.4f} right; the rest is in doubt.")
+        print(f"Decided at 0.95: {decided} rows, of which {scores['accuracy_at_95']:.4f} right; the rest is in doubt.")
     else:
         print("Decided at 0.95: none; every row is in doubt.")
     if out is not None:
@@ -294,8 +294,8 @@ def inspect(
     from slabnet.cli.workflow import inspect_file
     from slabnet.prediction.inspection import as_text
 
-    found = inspect_file(model, draws)
-    print(json_text(found) if json else as_text(found))
+    inspected = inspect_file(model, draws)
+    print(json_text(inspected) if json else as_text(inspected))
 
 
 @app.command(
@@ -314,13 +314,13 @@ def export(
         refuse("export", "MODEL", "a file that exists", str(model))
     from slabnet.export import export as write
 
-    found = write(model, to, out, draws=draws, seed=seed)  # type: ignore[arg-type]
+    exported = write(model, to, out, draws=draws, seed=seed)  # type: ignore[arg-type]
     if json:
-        print(json_text(found))
+        print(json_text(exported))
         return
     gives = f"the average of {draws} draws" if draws else "the means"
-    written = printable(", ".join(found["written"]))
-    print(f"{found['weights']} weights, {gives}: {found['bytes']} bytes. Written: {written}")
+    written = printable(", ".join(exported["written"]))
+    print(f"{exported['weights']} weights, {gives}: {exported['bytes']} bytes. Written: {written}")
 
 
 @app.command(help="List the methods a network can be built with.", epilog="Example: slabnet methods --json")

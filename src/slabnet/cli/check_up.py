@@ -31,5 +31,5 @@ def doctor(
             refuse("doctor", name, "a file that exists", str(path))
     from slabnet.cli.doctor import as_json, examine, lines_of
 
-    found = examine(data, target, model)
-    print(json_text({"findings": as_json(found)}) if json else "\n".join(lines_of(found)))
+    findings = examine(data, target, model)
+    print(json_text({"findings": as_json(findings)}) if json else "\n".join(lines_of(findings)))

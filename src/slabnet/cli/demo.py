@@ -79,14 +79,14 @@ def write_demo(demo: Demo, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / MODEL, folder / METRICS, folder / PICTURE, folder / REPORT]
     command = f"slabnet demo --seed {demo.seed}"
-    kept: dict[str, Any] = {
+    card: dict[str, Any] = {
         "data": "digits",
         "seed": demo.seed,
         "command": command,
         "config": dict(demo.history.config),
     }
-    kept |= {"rows": [row.to_dict() for row in demo.rows], "epochs": demo.history.columns()}
-    save(demo.net, paths[0], selection=demo.chosen, **kept)
+    card |= {"rows": [row.to_dict() for row in demo.rows], "epochs": demo.history.columns()}
+    save(demo.net, paths[0], selection=demo.chosen, **card)
     about = {
         "command": command,
         "seed": demo.seed,

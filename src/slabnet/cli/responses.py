@@ -52,15 +52,15 @@ class ResponseColumns:
 
     def taken_from(self, table: Chunk, rows: list[int]) -> dict[str, Numbers]:
         """Exposure and event of every row, which are then no inputs; `rows`: what each is called."""
-        found = {}
+        columns = {}
         for option, column in (("exposure", self.exposure), ("event", self.event)):
             if column is None:
                 continue
             if column not in table:
                 names = ", ".join(one_line(name, 30) for name in list(table)[:20])
                 refuse("fit", f"--{option}", f"one of the columns {names}", column)
-            found[option] = side_column(table.pop(column), column, "fit", rows)
-        return found
+            columns[option] = side_column(table.pop(column), column, "fit", rows)
+        return columns
 
     def check_levels(self, labels: Any, name: str) -> None:
         """Refuse a class that is none of the levels."""

@@ -74,10 +74,10 @@ def predict_table(
             total += count
         if not total:
             raise FileError(f"predict: {data} must hold rows, got column names only")
-    found = {"data": str(data), "rows": total, "draws": estimator.draws, "task": card.task, "target": target}
+    numbers = {"data": str(data), "rows": total, "draws": estimator.draws, "task": card.task, "target": target}
     odd = f"{tally.strange} rows have no number as {one_line(target)}: what is said of the others leaves them out."
-    found["extrapolates"] = tally.outside if estimator.support_ is not None else None
-    return found | tally.result() | {"notes": met.lines() + ([odd] if tally.strange else [])}
+    numbers["extrapolates"] = tally.outside if estimator.support_ is not None else None
+    return numbers | tally.result() | {"notes": met.lines() + ([odd] if tally.strange else [])}
 
 
 def _trained(card: FitCard, data: Path, classes: bool) -> Marks | None:
@@ -109,13 +109,13 @@ def _readable(model: SlabEstimator, prepared: Table, known: list[Any] | None) ->
 
 def sides_of(job: Any, chunk: Chunk, first: int) -> dict[str, Any]:
     """Exposure and event of the rows of a table, taken out of it, where the model was fitted with such columns."""
-    found = {}
+    sides = {}
     for option in ("exposure", "event"):
         name = job.get(option) if isinstance(job, Mapping) else None
         if isinstance(name, str) and name in chunk:
             values = chunk.pop(name)
-            found[option] = side_column(values, name, "predict", range(first + 1, first + len(values) + 1))
-    return found
+            sides[option] = side_column(values, name, "predict", range(first + 1, first + len(values) + 1))
+    return sides
 
 
 def head(model: SlabEstimator, with_density: bool = False) -> list[str]:
@@ -151,26 +151,26 @@ def answer_rows(
     """
     sides = sides or {}
     exposure = {"exposure": sides["exposure"]} if "exposure" in sides else {}
-    found = model._predict(x, intervals=LEVEL, keep_draws=known is not None, **exposure)
+    prediction = model._predict(x, intervals=LEVEL, keep_draws=known is not None, **exposure)
     none: list[list[float | str]] = [[]] * len(x)
-    densities = none if known is None else [[value] for value in _densities(model, found, known, sides)]
+    densities = none if known is None else [[value] for value in _densities(model, prediction, known, sides)]
     outside: list[Any] = [""] * len(x)
-    if found.extrapolates is not None:
-        marks = found.extrapolates.numpy() | (False if unseen is None else unseen)
+    if prediction.extrapolates is not None:
+        marks = prediction.extrapolates.numpy() | (False if unseen is None else unseen)
         outside = [int(mark) for mark in marks]
     if isinstance(model, SlabRegressor):
-        ends = found.predictive_interval(LEVEL)
-        centre, low, high = (model.scaling_y_.undo(part.numpy())[:, 0] for part in (found.mean, *ends))
-        parts = [model._spread(part)[:, 0] for part in (found.total, found.aleatoric, found.epistemic)]
+        ends = prediction.predictive_interval(LEVEL)
+        centre, low, high = (model.scaling_y_.undo(part.numpy())[:, 0] for part in (prediction.mean, *ends))
+        parts = [model._spread(part)[:, 0] for part in (prediction.total, prediction.aleatoric, prediction.epistemic)]
         for i in range(len(centre)):
             numbers = (centre[i], parts[0][i], low[i], high[i], parts[1][i], parts[2][i])
             yield [first + i, *(float(v) for v in numbers), outside[i], *densities[i]]
         return
     assert isinstance(model, SlabClassifier)
-    shares = model._both(found.mean.numpy())
-    low, high = model._interval_of(found, LEVEL)
+    shares = model._both(prediction.mean.numpy())
+    low, high = model._interval_of(prediction, LEVEL)
     best = shares.argmax(1)
-    entropies = [part.numpy().reshape(-1) for part in (found.total, found.aleatoric, found.epistemic)]
+    entropies = [part.numpy().reshape(-1) for part in (prediction.total, prediction.aleatoric, prediction.epistemic)]
     for i, k in enumerate(best):
         label = model.classes_[k].item()
         values = [float(v) for v in (low[i, k], high[i, k], *(part[i] for part in entropies))]
@@ -179,18 +179,18 @@ def answer_rows(
 
 
 def _densities(
-    model: SlabEstimator, found: Prediction, known: list[Any], sides: Mapping[str, Any]
+    model: SlabEstimator, prediction: Prediction, known: list[Any], sides: Mapping[str, Any]
 ) -> list[float | str]:
     """log p of the target of each row, in its own units; empty where a row has none, or one the model does not know."""
     if isinstance(model, SlabClassifier):
         places = {as_label(label): place for place, label in enumerate(model.classes_.tolist())}
-        shares = model._both(found.mean.numpy())
+        shares = model._both(prediction.mean.numpy())
         at = [None if is_missing(value) else places.get(as_label(value)) for value in known]
         return ["" if k is None else math.log(max(float(shares[i, k]), TINY)) for i, k in enumerate(at)]
     assert isinstance(model, SlabRegressor)
     numbers = np.array(known, dtype=np.float64)
     good = np.isfinite(numbers)
-    logs = model.densities_of(found, np.where(good, numbers, 1.0), sides.get("event"))
+    logs = model.densities_of(prediction, np.where(good, numbers, 1.0), sides.get("event"))
     return [float(value) if ok else "" for value, ok in zip(logs, good, strict=True)]
 
 
@@ -213,37 +213,39 @@ def merged(one: Report, other: Report) -> Report:
     return Report(one.missing + other.missing, unknown, other.absent, other.ignored)
 
 
-def lines_of(found: dict[str, Any], out: Path | None) -> list[str]:
+def lines_of(numbers: dict[str, Any], out: Path | None) -> list[str]:
     """What `slabnet predict` prints."""
-    target = one_line(found["target"])
-    lines = [f"{found['rows']} rows, averaged over {found['draws']} drawn networks."]
-    if found["extrapolates"]:
+    target = one_line(numbers["target"])
+    lines = [f"{numbers['rows']} rows, averaged over {numbers['draws']} drawn networks."]
+    if numbers["extrapolates"]:
         lines.append(
-            f"{found['extrapolates']} rows lie outside the training data: what is said of them is extrapolated."
+            f"{numbers['extrapolates']} rows lie outside the training data: what is said of them is extrapolated."
         )
-    if "decided" in found:
-        lines.append(f"Decided at {DOUBT}: {found['decided']} rows; the others are in doubt.")
+    if "decided" in numbers:
+        lines.append(f"Decided at {DOUBT}: {numbers['decided']} rows; the others are in doubt.")
     where = f"where {target} is known"
-    if found.get("fitted_file"):
-        where = "that were held out" if found["held_out"] else "that were fitted (the same figure on new rows is worse)"
-    lines += _scores(found, where)
-    if found.get("training"):
-        lines += [f"Only for comparison: {line}" for line in _scores(found["training"], "that were fitted")]
-    return [*lines, *found["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]
+    if numbers.get("fitted_file"):
+        where = (
+            "that were held out" if numbers["held_out"] else "that were fitted (the same figure on new rows is worse)"
+        )
+    lines += _scores(numbers, where)
+    if numbers.get("training"):
+        lines += [f"Only for comparison: {line}" for line in _scores(numbers["training"], "that were fitted")]
+    return [*lines, *numbers["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]
 
 
-def _scores(found: dict[str, Any], where: str) -> list[str]:
+def _scores(scores: dict[str, Any], where: str) -> list[str]:
     """The figures of the rows whose answer is known."""
     lines = []
-    if "accuracy" in found:
+    if "accuracy" in scores:
         lines.append(
-            f"Accuracy on {found['known']} rows {where}: {found['accuracy']:.4f} (balanced "
-            f"{found['balanced_accuracy']:.4f}); log-loss {found['log_loss']:.4f}, Brier score {found['brier']:.4f}."
+            f"Accuracy on {scores['known']} rows {where}: {scores['accuracy']:.4f} (balanced "
+            f"{scores['balanced_accuracy']:.4f}); log-loss {scores['log_loss']:.4f}, Brier score {scores['brier']:.4f}."
         )
-    if "rmse" in found:
-        explained = "" if found["r2"] is None else f", R2 {found['r2']:.3f}"
+    if "rmse" in scores:
+        explained = "" if scores["r2"] is None else f", R2 {scores['r2']:.3f}"
         lines.append(
-            f"RMSE on {found['known']} rows {where}: {written(found['rmse'])}{explained}; "
-            f"95% intervals hold {found['coverage']:.3f}."
+            f"RMSE on {scores['known']} rows {where}: {written(scores['rmse'])}{explained}; "
+            f"95% intervals hold {scores['coverage']:.3f}."
         )
     return lines

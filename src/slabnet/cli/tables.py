@@ -93,9 +93,9 @@ def table_finished(out: Path, job: TableJob) -> bool:
     """Whether `out` is the model of this very fit, so that there is nothing to resume."""
     if not out.is_file() or holds_any(checkpoints_of(out)):
         return False
-    kept = read_card(out).job or {}
+    job_before = read_card(out).job or {}
     for key, value in job.to_dict().items():
-        if kept.get(key) != value:
+        if job_before.get(key) != value:
             refuse("fit", "--resume", f"used with the settings {out} was fitted with", f"another {key}")
     return True
 
@@ -112,19 +112,19 @@ class _Rows:
     table: Table
     task: Task
     numbers: list[int]
-    said: list[str]
+    notes: list[str]
     sides: dict[str, NDArray[np.float64]]
 
 
 def _prepared(job: TableJob) -> _Rows:
     """Read and check everything that can be wrong with a table, and say it all at once."""
-    table, target, numbers, said = _read(job)
+    table, target, numbers, notes = _read(job)
     asked = job.response.check(job.task)
     sides = job.response.taken_from(table, numbers)
     guess = guess_task(target, job.target)
     task = asked or guess.task
-    said += [guess.line(job.target)] if asked is None else []
-    said += noticed(table, target, job.target)
+    notes += [guess.line(job.target)] if asked is None else []
+    notes += noticed(table, target, job.target)
     complaints, y = Complaints("fit"), None
     reading = numeric(target, job.target, "fit") if task == "regression" else None
     with complaints:
@@ -149,9 +149,9 @@ def _prepared(job: TableJob) -> _Rows:
         refuse("fit", "DATA", allowed, f"{job.data}, where there is nothing else to use")
     learned = replace(learned, target=reading or PLAIN)
     if reading is not None and not reading.plain:
-        said.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
+        notes.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
     x, met = learned.apply(table, "fit", numbers=numbers)
-    return _Rows(x, y, train, test, depends, learned, task, numbers, said + learned.notes + met.lines(), sides)
+    return _Rows(x, y, train, test, depends, learned, task, numbers, notes + learned.notes + met.lines(), sides)
 
 
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
@@ -159,17 +159,17 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     check_number("fit", "--test-size", job.test_size, at_least=0, below=1)
     rows = _prepared(job)
     x, y, train, test, prepared = rows.x, rows.y, rows.train, rows.test, rows.table
-    task, said, sides = rows.task, rows.said, rows.sides
+    task, notes, sides = rows.task, rows.notes, rows.sides
     constant = [prepared.inputs[i] for i in constant_columns(x[train])]
     if constant:
-        said.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
-    said += _far(x, prepared.inputs, rows.numbers)
+        notes.append(f"One value only, so of no use: {', '.join(map(one_line, constant[:SHOWN]))}.")
+    notes += _far(x, prepared.inputs, rows.numbers)
     if task == "regression":
-        said += _far(y[:, None], [job.target], rows.numbers)
+        notes += _far(y[:, None], [job.target], rows.numbers)
     if x.shape[1] > len(train):
-        said.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
+        notes.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
     model = _estimator(task, job)
-    kept = checkpoints_of(out)
+    checkpoints = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
         given = Given(**{name: column[train] for name, column in sides.items()})
@@ -177,7 +177,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
             x[train],
             y[train],
             rows.depends.of_rows(train),
-            checkpoint=Checkpoints(kept, every_minutes),
+            checkpoint=Checkpoints(checkpoints, every_minutes),
             resume=resume,
             given=given,
         )
@@ -186,15 +186,15 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     numbers: dict[str, Any] = {"task": task, "rows": len(train), "test_rows": len(test), "inputs": x.shape[1]}
     numbers |= {"classes": [str(label) for label in model.classes_]} if isinstance(model, SlabClassifier) else {}
     if isinstance(model, SlabRegressor) and job.response.response is not None:
-        said.append(f"Response: {model.response_} ({model.response_why_}).")
+        notes.append(f"Response: {model.response_} ({model.response_why_}).")
         numbers |= {"response": model.response_, "response_why": model.response_why_}
     beside = {name: column[test] for name, column in sides.items()}
     numbers |= _tested(model, x[test], y[test], y[train], beside) if len(test) else {}
     numbers |= describe_model(model, prepared.inputs)
     about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
     save_estimator(model, out, input_names=prepared.inputs, tested=numbers.get("test"), **about)
-    forget(kept)  # the model holds all that matters now
-    return FittedTable(numbers | {"notes": said}, said + summary(numbers, job.target))
+    forget(checkpoints)  # the model holds all that matters now
+    return FittedTable(numbers | {"notes": notes}, notes + summary(numbers, job.target))
 
 
 def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
         refuse(
             "fit", "--target", f"one of the columns {', '.join(one_line(n, 30) for n in list(table)[:20])}", job.target
         )
-    target, said = table.pop(job.target), []
+    target, notes = table.pop(job.target), []
     among_numbers = job.task != "classification" and numeric(target, job.target, "fit") is not None
     gone = [is_missing(value) or (among_numbers and says_none(value)) for value in target]
     keep = [i for i, missing in enumerate(gone) if not missing]
@@ -287,7 +287,7 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
         words = Counter(str(value).strip() for value, missing in zip(target, gone, strict=True) if missing and value)
         shown = ", ".join(f"{one_line(word)} {count}" for word, count in words.items() if word)
         came = f" ({shown} of them: call it otherwise if that is a class)" if shown else ""
-        said.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)}{came} and were left out.")
+        notes.append(f"{len(target) - len(keep)} rows have no {one_line(job.target)}{came} and were left out.")
         target = [target[i] for i in keep]
         table = {name: [values[i] for i in keep] for name, values in table.items()}
     if len(target) < FEWEST_ROWS:
@@ -295,9 +295,9 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
         raise FileError(f"fit: {job.data} must hold at least {FEWEST_ROWS} rows, got {came}")
     empty = [name for name, values in table.items() if all(map(is_missing, values))]
     if empty:
-        said.append(f"Columns without any value, left out: {', '.join(map(one_line, empty[:SHOWN]))}.")
+        notes.append(f"Columns without any value, left out: {', '.join(map(one_line, empty[:SHOWN]))}.")
         table = {name: values for name, values in table.items() if name not in empty}
-    return table, target, [i + 1 for i in keep], said
+    return table, target, [i + 1 for i in keep], notes
 
 
 def _response(target: list[Any], task: Task, name: str, rows: list[int], reading: Reading) -> Labels:
@@ -325,9 +325,9 @@ def _response(target: list[Any], task: Task, name: str, rows: list[int], reading
 def _far(table: NDArray[np.float64], names: list[str], rows: list[int]) -> list[str]:
     """Values beside which all others of their column look alike."""
     far = far_values(table)
-    said = [f"{one_line(names[i])} has {table[row, i]:g} in row {rows[row]}" for i, row in far[:SHOWN]]
+    cells = [f"{one_line(names[i])} has {table[row, i]:g} in row {rows[row]}" for i, row in far[:SHOWN]]
     more = f" and {len(far) - SHOWN} columns more" if len(far) > SHOWN else ""
-    return [f"One value beside which all others of its column look alike: {', '.join(said)}{more}."] if far else []
+    return [f"One value beside which all others of its column look alike: {', '.join(cells)}{more}."] if far else []
 
 
 def _estimator(task: Task, job: TableJob) -> SlabEstimator:
@@ -352,17 +352,17 @@ def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels, sides: dic
     if isinstance(model, SlabClassifier):
         values, counts = np.unique(seen, return_counts=True)
         usual = int(model.places(values[[counts.argmax()]])[0])
-        found = class_scores(model.predict_proba(x), model.places(y), DOUBT, usual)
-        missed = [str(model.classes_[k]) for k in found["never_predicted"]]
-        return {"test": found | {"never_predicted": missed, "usual": usual}}
+        scores = class_scores(model.predict_proba(x), model.places(y), DOUBT, usual)
+        missed = [str(model.classes_[k]) for k in scores["never_predicted"]]
+        return {"test": scores | {"never_predicted": missed, "usual": usual}}
     assert isinstance(model, SlabRegressor)
     density = {"log_density": model.log_density(x, y, **sides)}
     if "event" in sides:  # where a row was cut off there is no error to be had
         return {"test": density | {"events": int(sides["event"].sum())}}
     mean = model.predict(x, **sides)
     centre = float(seen.mean())
-    found = number_scores(mean, y, model.predict_interval(x, LEVEL, **sides), centre)
-    return {"test": found | {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2)} | density}
+    scores = number_scores(mean, y, model.predict_interval(x, LEVEL, **sides), centre)
+    return {"test": scores | {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2)} | density}
 
 
 def rmse_interval(squares: NDArray[np.float64], level: float = 0.95) -> list[float] | None:

@@ -38,8 +38,8 @@ class _Numbers:
         if not self.known:
             return {}
         r2 = 1 - self.squares / self.spread if self.spread > 0 else None
-        found = {"known": self.known, "rmse": math.sqrt(self.squares / self.known), "r2": r2}
-        return found | {"coverage": self.inside / self.known}
+        scores = {"known": self.known, "rmse": math.sqrt(self.squares / self.known), "r2": r2}
+        return scores | {"coverage": self.inside / self.known}
 
 
 @dataclass
@@ -54,17 +54,17 @@ class _Classes:
     def add(self, label: str, row: list[Any], shares: dict[str, float]) -> None:
         self.happened[label] = self.happened.get(label, 0) + 1
         self.right[label] = self.right.get(label, 0) + (label == str(row[1]))
-        own = shares.get(label, 0.0)
-        self.log_loss -= math.log(max(own, np.finfo(float).tiny))
-        self.brier += sum(share**2 for share in shares.values()) - own**2 + (1 - own) ** 2
+        share_of_label = shares.get(label, 0.0)
+        self.log_loss -= math.log(max(share_of_label, np.finfo(float).tiny))
+        self.brier += sum(share**2 for share in shares.values()) - share_of_label**2 + (1 - share_of_label) ** 2
 
     def result(self) -> dict[str, Any]:
         known = sum(self.happened.values())
         if not known:
             return {}
         balanced = sum(self.right[label] / count for label, count in self.happened.items()) / len(self.happened)
-        found = {"known": known, "accuracy": sum(self.right.values()) / known, "balanced_accuracy": balanced}
-        return found | {"log_loss": self.log_loss / known, "brier": self.brier / known}
+        scores = {"known": known, "accuracy": sum(self.right.values()) / known, "balanced_accuracy": balanced}
+        return scores | {"log_loss": self.log_loss / known, "brier": self.brier / known}
 
 
 class Tally:
@@ -103,7 +103,7 @@ class Tally:
     def result(self) -> dict[str, Any]:
         """The figures of new rows; those of fitted rows beside them, or in front where there are no others."""
         new, fitted = self.new.result(), self.fitted.result()
-        found: dict[str, Any] = {"decided": self.decided} if self.labels else {}
+        numbers: dict[str, Any] = {"decided": self.decided} if self.labels else {}
         if self.same_file:
-            found |= {"fitted_file": True, "held_out": bool(new)}
-        return found | (new or fitted) | ({"training": fitted} if new and fitted else {})
+            numbers |= {"fitted_file": True, "held_out": bool(new)}
+        return numbers | (new or fitted) | ({"training": fitted} if new and fitted else {})

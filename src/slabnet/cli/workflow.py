@@ -36,7 +36,7 @@ class Fitted:
     """What a fit from the command line found."""
 
     rows: list[Row]
-    said: list[str]
+    notes: list[str]
     history: History
     test_rows: int
 
@@ -65,20 +65,20 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     activation = recipe.network.activation
     network: dict[str, Any] = {"activation": activation, "method": method, "members": recipe.network.members}
     net = mlp(sizes, skip=recipe.network.skip, prior=recipe.prior, start=recipe.start, seed=seed, **network)
-    kept = checkpoints_of(out)
-    keeping = Checkpoints(kept, every_minutes)
+    folder = checkpoints_of(out)
+    keeping = Checkpoints(folder, every_minutes)
     history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)
     if not current_group().leads:
         raise Followed
-    last, said = history[-1], []
+    last, notes = history[-1], []
     if net.method.selects:
         chosen = threshold_model(net, rule="median")
         rows = spike_slab_rows(method, net, net, chosen, split.test, post_trained=False, draws=DRAWS, seed=seed)
-        said.append(f"The median model keeps {chosen.weights} of {chosen.total.weights} weights.")
+        notes.append(f"The median model keeps {chosen.weights} of {chosen.total.weights} weights.")
         if not chosen.feasible:
-            said.append(f"It is infeasible: no input can reach an output, every path ends in {chosen.broken}.")
+            notes.append(f"It is infeasible: no input can reach an output, every path ends in {chosen.broken}.")
         if last.alpha_moving > 0.01:
-            said.append(
+            notes.append(
                 f"{last.alpha_moving:.1%} of the inclusion probabilities still move: more epochs may change it."
             )
     else:
@@ -86,13 +86,13 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
         if drawable_layers(net):
             rows.insert(0, plain_row(method, net, split.test, draws=DRAWS, seed=seed))
     if history.tempered:
-        said.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
+        notes.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
     about = {"data": name, "recipe": recipe.model_dump(mode="json"), "history": history.to_dict()["epochs"][-1]}
     about["history"].pop("seconds")  # the same fit gives the same bytes
     about |= {"epochs": history.columns(), "rows": [row.to_dict() for row in rows]}
     save(net, out, **about)
-    forget(kept)  # the model holds all that matters now
-    return Fitted(rows, said, history, len(split.test[1]))
+    forget(folder)  # the model holds all that matters now
+    return Fitted(rows, notes, history, len(split.test[1]))
 
 
 def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | None) -> dict[str, Any]:
@@ -128,16 +128,16 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
 def inspect_file(model: Path, draws: int) -> dict[str, Any]:
     """What `slabnet inspect` shows of a model file."""
     header = read_header(model)
-    found = {"model": str(model), "version": str(header.get("version")), "method": None}
+    described = {"model": str(model), "version": str(header.get("version")), "method": None}
     if "network" not in header:
-        return found | {"selection": read_selection(model)}
+        return described | {"selection": read_selection(model)}
     net = load_model(model)
     assert isinstance(net, Network)
     if net.method.posterior is None:
         has = "a method whose weights have a posterior"
         refuse("inspect", "MODEL", has, f"{net.method.name}, whose weights are plain numbers, all in use")
     card = FitCard.of(header, model) if net.method.selects else None
-    return found | {"method": net.method.name} | inspect_network(net, card, draws)
+    return described | {"method": net.method.name} | inspect_network(net, card, draws)
 
 
 def _as_csv(prediction: Prediction) -> str:

@@ -81,12 +81,12 @@ def _part(name: str, part: str) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]
 
 def available() -> list[dict[str, str | bool | None]]:
     """Every data set by name: where it is (None: nowhere), whether its files are damaged, and where it comes from."""
-    found: list[dict[str, str | bool | None]] = [
+    sets: list[dict[str, str | bool | None]] = [
         {"name": "digits", "where": "with scikit-learn", "damaged": False, "source": None}
     ]
     for source in SOURCES.values():
         folders, refused = located(source)
         bad = folders is None and bool(refused)
         place = ", ".join(map(str, folders or [path.parent for path in refused[:1]])) or None
-        found.append({"name": source.name, "where": place, "damaged": bad, "source": source.mirrors[0]})
-    return found
+        sets.append({"name": source.name, "where": place, "damaged": bad, "source": source.mirrors[0]})
+    return sets

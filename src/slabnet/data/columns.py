@@ -130,8 +130,8 @@ def _check_texts(name: str, present: list[Any], where: str) -> None:
         _refuse_date(name, texts[0], where)
     commas = [text for text in texts if _COMMA.fullmatch(text) is not None and amount_of(text) is None]
     if commas and sum(_COMMA.fullmatch(text) is not None for text in texts) > MOSTLY * len(present):
-        said = f"decimal commas, as {one_line(commas[0])}"
-        refuse(where, f"column {one_line(name)}", "numbers with a point, or a category (--categorical)", said)
+        came = f"decimal commas, as {one_line(commas[0])}"
+        refuse(where, f"column {one_line(name)}", "numbers with a point, or a category (--categorical)", came)
 
 
 def learn_column(
@@ -198,21 +198,21 @@ def _naming(where: str, name: str) -> Iterator[None]:
 
 def column_to_dict(column: Column) -> dict[str, Any]:
     """As JSON; what a column does not have is left out."""
-    found: dict[str, Any] = {"name": column.name, "kind": column.kind, "fill": column.fill}
-    found |= {"levels": list(column.levels), "missing": column.missing}
-    found |= {} if column.base is None else {"base": column.base}
-    return found | ({} if column.reading.plain else {"unit": column.reading.unit, "mark": column.reading.mark})
+    described: dict[str, Any] = {"name": column.name, "kind": column.kind, "fill": column.fill}
+    described |= {"levels": list(column.levels), "missing": column.missing}
+    described |= {} if column.base is None else {"base": column.base}
+    return described | ({} if column.reading.plain else {"unit": column.reading.unit, "mark": column.reading.mark})
 
 
-def column_from_dict(kept: Mapping[str, Any]) -> Column:
-    levels, base = tuple(map(str, kept["levels"])), kept.get("base")
+def column_from_dict(described: Mapping[str, Any]) -> Column:
+    levels, base = tuple(map(str, described["levels"])), described.get("base")
     if len(set(levels)) != len(levels):
         raise ValueError("a level that comes twice")
     if base is not None and base not in levels:
         raise ValueError(f"a base {base!r} that is no level")
-    reading = Reading(str(kept.get("unit", "")), str(kept.get("mark", "")))
-    fill, missing = float(kept["fill"]), bool(kept["missing"])
-    return Column(str(kept["name"]), _kind(kept["kind"]), fill, levels, missing, base, reading)
+    reading = Reading(str(described.get("unit", "")), str(described.get("mark", "")))
+    fill, missing = float(described["fill"]), bool(described["missing"])
+    return Column(str(described["name"]), _kind(described["kind"]), fill, levels, missing, base, reading)
 
 
 def _kind(value: Any) -> Kind:

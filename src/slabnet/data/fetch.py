@@ -88,12 +88,12 @@ def _files(folder: Path, file: str) -> list[Path]:
 def _checked(source: Source, file: str, path: Path) -> NDArray[np.generic]:
     """The array of a file, if its contents are the known ones, or are somebody's own of another size."""
     values, digest = read_idx_checked(path)
-    own = path.parent != cache_folder(source) and len(values) != source.rows[file]
-    if digest != source.sha256[file] and not own:
+    somebodys = path.parent != cache_folder(source) and len(values) != source.rows[file]
+    if digest != source.sha256[file] and not somebodys:
         raise FileError(f"data: {path} must have the SHA-256 {source.sha256[file][:12]}..., got {digest[:12]}...")
     if digest != source.sha256[file]:
-        said = "data: %s has %d rows, %s's own file has %d: taken as somebody's own (SHA-256 %s...)"
-        logger.warning(said, path, len(values), source.name, source.rows[file], digest[:12])
+        message = "data: %s has %d rows, %s's own file has %d: taken as somebody's own (SHA-256 %s...)"
+        logger.warning(message, path, len(values), source.name, source.rows[file], digest[:12])
     return values
 
 
@@ -128,9 +128,9 @@ def _download(source: Source, file: str, looked: list[str], timeout: float) -> N
             _refused(path, error, ours=True)
         except (OSError, ValueError) as error:  # what requests raises is an OSError
             looked.append(f"{mirror}: {type(error).__name__}")
-    said = "; ".join(looked)
+    tries = "; ".join(looked)
     raise NoData(
-        f"data: {source.name}/{file}.gz is not here and could not be downloaded ({said}); "
+        f"data: {source.name}/{file}.gz is not here and could not be downloaded ({tries}); "
         f"put the four .gz files into a folder {source.name} and name its parent with {ENVIRONMENT}"
     )
 

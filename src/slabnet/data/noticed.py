@@ -86,15 +86,15 @@ def _identity(name: str, values: Sequence[Any], numbers: NDArray[np.float64] | N
 
 def _pairs(table: Chunk, columns: dict[str, NDArray[np.float64] | None]) -> list[tuple[str, str]]:
     """Pairs of columns of which the second says nothing that the first does not say; each second one once."""
-    names, seconds, found = list(table)[:MOST_PAIRED], set(), []
+    names, seconds, pairs = list(table)[:MOST_PAIRED], set(), []
     for place, one in enumerate(names):
         for other in names[place + 1 :]:
             if one in seconds or other in seconds:
                 continue
             if _same(table[one], table[other], columns[one], columns[other]):
                 seconds.add(other)
-                found.append((one, other))
-    return found
+                pairs.append((one, other))
+    return pairs
 
 
 def _same(

@@ -76,20 +76,20 @@ def _csv(path: Path, where: str, rows: int) -> Iterator[Chunk]:
             if header is None:
                 raise FileError(f"{where}: {path} must hold a table, got an empty file")
             names = _names([name.strip() for name in header], path, where)
-            kept: list[list[str]] = []
+            chunk: list[list[str]] = []
             sent = False
             for row in reader:
                 if not row:
                     continue
                 if len(row) != len(names):
-                    said = f"{len(row)} in line {reader.line_num + blank + (named is not None)}"
-                    raise FileError(f"{where}: {path} must have {len(names)} values in every row, got {said}")
-                kept.append(row)
-                if len(kept) == rows:
-                    yield _by_column(names, kept)
-                    kept, sent = [], True
-            if kept or not sent:
-                yield _by_column(names, kept)
+                    came = f"{len(row)} in line {reader.line_num + blank + (named is not None)}"
+                    raise FileError(f"{where}: {path} must have {len(names)} values in every row, got {came}")
+                chunk.append(row)
+                if len(chunk) == rows:
+                    yield _by_column(names, chunk)
+                    chunk, sent = [], True
+            if chunk or not sent:
+                yield _by_column(names, chunk)
     except UnicodeDecodeError as error:
         raise FileError(f"{where}: {path} must be text in UTF-8, got another encoding ({error.reason})") from None
     except csv.Error as error:
@@ -149,8 +149,8 @@ def _parquet(path: Path, where: str, rows: int, in_memory: bool) -> Iterator[Chu
     except SlabnetError:
         raise
     except damage as error:
-        said = one_line(str(error)) or type(error).__name__
-        raise FileError(f"{where}: {path} must be a whole Parquet file, got: {said}") from None
+        reason = one_line(str(error)) or type(error).__name__
+        raise FileError(f"{where}: {path} must be a whole Parquet file, got: {reason}") from None
 
 
 def _cells(column: Any, where: str, pa: Any) -> list[Any]:

@@ -50,18 +50,18 @@ class ParquetStream:
         self.n, self.target, self.seed, self.epochs = 0, target, seed, 0
         for path in self.paths:
             try:
-                found = pq.ParquetFile(path)
+                file = pq.ParquetFile(path)
             except (pa.ArrowException, OSError) as error:
                 raise FileError(f"ParquetStream: {path} must be a Parquet file, got: {one_line(error)}") from None
-            names = list(found.schema_arrow.names)
+            names = list(file.schema_arrow.names)
             if target not in names:
                 refuse("ParquetStream", "target", f"a column of {path.name}", target)
             self.columns = [name for name in names if name != target] if columns is None else list(columns)
             missing = [name for name in self.columns if name not in names]
             if missing:
                 refuse("ParquetStream", "columns", f"columns of {path.name}", missing[0])
-            self.n += found.metadata.num_rows
-            self.groups += [(path, index) for index in range(found.metadata.num_row_groups)]
+            self.n += file.metadata.num_rows
+            self.groups += [(path, index) for index in range(file.metadata.num_row_groups)]
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         group, self.epochs = current_group(), self.epochs + 1

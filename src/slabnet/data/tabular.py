@@ -49,18 +49,18 @@ class Report:
 
     def lines(self) -> list[str]:
         """The same for a person."""
-        said = []
+        lines = []
         if self.absent:
-            said.append(f"Columns that are not there, taken as missing: {_some(self.absent)}.")
+            lines.append(f"Columns that are not there, taken as missing: {_some(self.absent)}.")
         if self.ignored:
-            said.append(f"Columns the model does not know, ignored: {_some(self.ignored)}.")
+            lines.append(f"Columns the model does not know, ignored: {_some(self.ignored)}.")
         for name, levels in self.unknown.items():
             rows = sum(levels.values())
-            said.append(f"{one_line(name)}: {rows} rows with levels not seen in training ({_some(tuple(levels))}).")
+            lines.append(f"{one_line(name)}: {rows} rows with levels not seen in training ({_some(tuple(levels))}).")
         filled = [f"{one_line(name)} {count}" for name, count in self.missing.items() if name not in self.absent]
         if filled:
-            said.append(f"Missing values filled in: {_some(tuple(filled))}.")
-        return said
+            lines.append(f"Missing values filled in: {_some(tuple(filled))}.")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class Table:
         ]
         for column in self.columns:
             if RARE in column.levels:
-                kept = len(column.levels) - 1 - (MISSING in column.levels)
+                common = len(column.levels) - 1 - (MISSING in column.levels)
                 lines.append(
-                    f"{one_line(column.name)}: {kept} levels have an input each, rarer ones share one, {RARE}."
+                    f"{one_line(column.name)}: {common} levels have an input each, rarer ones share one, {RARE}."
                 )
         return lines
 
@@ -160,18 +160,20 @@ class Table:
         known = {column.name for column in self.columns}
         report = Report(absent=absent, ignored=tuple(name for name in table if name not in known))
         rows = len(next(iter(table.values()), []))
-        said = range(first_row, first_row + rows) if numbers is None else numbers
+        row_numbers = range(first_row, first_row + rows) if numbers is None else numbers
         parts, complaints = [], Complaints(where)
         for column in self.columns:
             with complaints:
-                parts.append(self._part(column, table, rows, report, where, said))
+                parts.append(self._part(column, table, rows, report, where, row_numbers))
         complaints.settle()
         return np.hstack(parts) if parts else np.zeros((rows, 0)), report
 
-    def _part(self, column: Column, table: Chunk, rows: int, report: Report, where: str, said: Sequence[int]) -> Array:
+    def _part(
+        self, column: Column, table: Chunk, rows: int, report: Report, where: str, row_numbers: Sequence[int]
+    ) -> Array:
         values = table.get(column.name, [None] * rows)
         if column.kind == "number":
-            numbers = as_numbers(values, column.name, where, said, column.reading)
+            numbers = as_numbers(values, column.name, where, row_numbers, column.reading)
             gone = np.isnan(numbers)
             if gone.any():
                 report.missing[column.name] += int(gone.sum())
@@ -203,12 +205,12 @@ class Table:
         return {"columns": [column_to_dict(column) for column in self.columns]} | target
 
     @classmethod
-    def from_dict(cls, found: Any) -> Self:
+    def from_dict(cls, described: Any) -> Self:
         """What `to_dict` gave; anything else is refused."""
         try:
-            columns = tuple(column_from_dict(c) for c in found["columns"])
-            kept = found.get("target", {})
-            target = Reading(str(kept.get("unit", "")), str(kept.get("mark", "")))
+            columns = tuple(column_from_dict(c) for c in described["columns"])
+            of_target = described.get("target", {})
+            target = Reading(str(of_target.get("unit", "")), str(of_target.get("mark", "")))
             if not all(math.isfinite(column.fill) for column in columns):
                 raise ValueError("a fill that is no number")
         except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -170,14 +170,14 @@ def table(
     print("\n\n".join(t.titled(format) if len(made) > 1 else t.render(format) for t in made.values()))
     if format == "csv":
         return
-    said = [LEGEND] if "1" in names else []
+    notes = [LEGEND] if "1" in names else []
     for profile, lines in departures.items():
-        said += [
+        notes += [
             f"Where the settings of {profile} are not those of the paper's text:",
             *(f"- {line}" for line in lines),
         ]
     before = "% " if format == "latex" else ""
-    print("", *(before + line for line in said), sep="\n")
+    print("", *(before + line for line in notes), sep="\n")
 
 
 @commands.command(
@@ -211,9 +211,9 @@ def data(
 
     if name is not None:
         split = load(name)
-        found = {"name": name, "train": len(split.train[1]), "test": len(split.test[1]), "inputs": split.inputs}
-        said = f"{name}: {found['train']} training and {found['test']} test rows of {split.inputs} numbers"
-        print(json_text(found) if json else said)
+        numbers = {"name": name, "train": len(split.train[1]), "test": len(split.test[1]), "inputs": split.inputs}
+        line = f"{name}: {numbers['train']} training and {numbers['test']} test rows of {split.inputs} numbers"
+        print(json_text(numbers) if json else line)
         return
     sets = available()
     if json:
@@ -241,11 +241,11 @@ CORRECTED = {  # what earlier records say wrongly
 
 def departures_of(records: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Where the settings of each profile are not those of the paper's text."""
-    found: dict[str, dict[str, None]] = {}
+    of_profile: dict[str, dict[str, None]] = {}
     for record in records:
         lines = [CORRECTED.get(line, line) for line in record["plan"]["departures"]]
-        found.setdefault(record["plan"]["profile"], {}).update(dict.fromkeys(lines))
-    return {profile: list(lines) for profile, lines in found.items()}
+        of_profile.setdefault(record["plan"]["profile"], {}).update(dict.fromkeys(lines))
+    return {profile: list(lines) for profile, lines in of_profile.items()}
 
 
 def parse_widths(where: str, text: str | None) -> tuple[int, ...] | None:

@@ -48,8 +48,8 @@ class Job:
 
     @classmethod
     def from_json(cls, text: str) -> Job:
-        found = json.loads(text)
-        return cls(Plan(**found["plan"]), Path(found["folder"]), found["pictures"], found["threads"])
+        job = json.loads(text)
+        return cls(Plan(**job["plan"]), Path(job["folder"]), job["pictures"], job["threads"])
 
 
 Outcome = tuple[Job, str | None]  # None where the record is there, else what went wrong
@@ -92,12 +92,12 @@ class _Running:
     job: Job
     process: subprocess.Popen[bytes]
     tries: int
-    said: IO[bytes]
+    errors: IO[bytes]
 
     def reason(self) -> str:
         """The last line it said."""
-        self.said.seek(0)
-        lines = self.said.read().decode(errors="replace").strip().splitlines()
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
         return one_line(lines[-1] if lines else f"exit {self.process.returncode}", 300)
 
 
@@ -127,20 +127,20 @@ class Processes:
                         waiting.insert(0, (job, ended.tries + 1))
                     else:
                         yield job, ended.reason()
-                    ended.said.close()
+                    ended.errors.close()
                 time.sleep(POLL)
         finally:
             self._stop()
 
     def _start(self, job: Job, tries: int) -> None:
         command = [sys.executable, "-m", "slabnet.experiments.worker"]
-        said = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads would fill up
+        errors = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads would fill up
         # a terminal's Ctrl-C reaches only this process, which asks them to stop once: a second signal is taken as haste
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, start_new_session=True)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True)
         assert process.stdin is not None
         process.stdin.write(job.to_json().encode())
         process.stdin.close()
-        self.running[process.pid] = _Running(job, process, tries, said)
+        self.running[process.pid] = _Running(job, process, tries, errors)
 
     def _ended(self) -> list[_Running]:
         ended = [pid for pid, one in self.running.items() if one.process.poll() is not None]
@@ -152,7 +152,7 @@ class Processes:
             one.process.terminate()
         for one in self.running.values():
             one.process.wait()
-            one.said.close()
+            one.errors.close()
 
 
 @dataclass(frozen=True)

@@ -79,15 +79,15 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
         read_pictures(results),
     )  # all is read before anything is written
     for dataset in dict.fromkeys(group.dataset for group in groups):
-        own = [group for group in groups if group.dataset == dataset]
-        curves = {group.label: group.runs[0]["averaging"] for group in own if group.runs[0]["averaging"]}
+        of_dataset = [group for group in groups if group.dataset == dataset]
+        curves = {group.label: group.runs[0]["averaging"] for group in of_dataset if group.runs[0]["averaging"]}
         if curves:
             figure, axes = _one(f"{dataset}: accuracy against R")
             plot_averaging(axes, curves)
             yield f"averaging-{dataset}", figure
-        if any(group.runs[0].get("ood") for group in own):
-            yield f"entropy-{dataset}", _entropy(dataset, own)
-        chosen = [group for group in own if any("histogram" in part for part in group.runs[0]["layers"])]
+        if any(group.runs[0].get("ood") for group in of_dataset):
+            yield f"entropy-{dataset}", _entropy(dataset, of_dataset)
+        chosen = [group for group in of_dataset if any("histogram" in part for part in group.runs[0]["layers"])]
         if chosen:
             yield f"alpha-{dataset}", _alpha(dataset, chosen)
             figure, axes = _one(f"{dataset}: mean alpha while training")
@@ -114,9 +114,9 @@ def _entropy(dataset: str, groups: list[Group]) -> Figure:
     pair = figure.subplots(1, 2, sharey=True)
     for axes, key in zip(pair, ("out_of_distribution", "in_distribution"), strict=True):
         values = {
-            f"{group.label}{'' if version == 'as fitted' else POST}": found[key]
+            f"{group.label}{'' if version == 'as fitted' else POST}": entropies[key]
             for group in groups
-            for version, found in (group.runs[0].get("ood") or {}).items()
+            for version, entropies in (group.runs[0].get("ood") or {}).items()
         }
         plot_entropies(axes, values)
         asked = groups[0].runs[0]["data"]["ood"] if key == "out_of_distribution" else dataset

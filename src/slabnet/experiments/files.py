@@ -60,19 +60,19 @@ def is_done(plan: Plan, folder: Path) -> bool:
     wanted = plan.model_dump(mode="json")
     differs = [name for name in wanted if name != "departures" and wanted[name] != came.get(name)]
     if differs:
-        said = f"got another {differs[0]}; use another --out"
-        raise ArgumentError(f"reproduce: {path} must be of the same settings, {said}")
+        difference = f"got another {differs[0]}; use another --out"
+        raise ArgumentError(f"reproduce: {path} must be of the same settings, {difference}")
     return True
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """A record, or one line that says why the file is none."""
-    found = _read_json(path)
-    if not isinstance(found, dict) or found.get("format") not in READABLE or "plan" not in found:
+    record = _read_json(path)
+    if not isinstance(record, dict) or record.get("format") not in READABLE or "plan" not in record:
         raise FileError(f"records: {path} must be a record of a run, got another kind of JSON")
-    if found.get("checksum") != checksum(found):
+    if record.get("checksum") != checksum(record):
         raise FileError(f"records: {path} must be a record of a run as it was written, got a damaged or edited one")
-    named: dict[str, Any] = with_present_names(found)
+    named: dict[str, Any] = with_present_names(record)
     return named
 
 
@@ -112,15 +112,15 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
 
 def read_pictures(folder: str | Path) -> list[dict[str, Any]]:
     """What the figures with images are made from, one for each run that kept it, with the name of the run."""
-    found = []
+    sets = []
     for path in sorted(Path(folder).glob(f"*{PICTURES}")):
         part = _read_json(path)
         if not isinstance(part, dict) or not {"dataset", "draws", "image_shape", "network"} <= set(part):
             raise FileError(f"records: {path} must be the pictures of a run, got another kind of JSON")
         if part.pop("checksum", checksum(part)) != checksum(part):  # files of earlier versions have none
             raise FileError(f"records: {path} must be the pictures of a run as they were written, got damaged ones")
-        found.append(with_present_names(part) | {"key": path.name.removesuffix(PICTURES)})
-    return found
+        sets.append(with_present_names(part) | {"key": path.name.removesuffix(PICTURES)})
+    return sets
 
 
 def _read_json(path: Path) -> Any:

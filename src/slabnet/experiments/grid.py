@@ -93,13 +93,13 @@ def _release(files: Files) -> None:
 
 def _members(jobs: Sequence[Job]) -> list[tuple[Job, Job]]:
     """The members of ensembles that are still to be made, each with the ensemble it belongs to."""
-    found = []
+    members = []
     for job in jobs:
         folder = members_folder(job.plan, job.folder)
         for plan in members_of(job.plan):
             if not is_done(plan, folder):
-                found.append((Job(plan, folder, False, job.threads), job))
-    return found
+                members.append((Job(plan, folder, False, job.threads), job))
+    return members
 
 
 class _Outcomes:

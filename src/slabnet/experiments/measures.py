@@ -23,7 +23,7 @@ QUANTILES = 101
 @torch.no_grad()
 def describe_layers(net: Network, chosen: Selection | None) -> list[dict[str, Any]]:
     """Mean inclusion and a histogram of alpha for each layer (Table 3, fig. hist); densities of what was chosen."""
-    found = []
+    layers = []
     for name, layer in drawable_layers(net).items():
         if not isinstance(layer, SlabLayer):
             continue
@@ -35,8 +35,8 @@ def describe_layers(net: Network, chosen: Selection | None) -> list[dict[str, An
         if chosen is not None:
             numbers = chosen.layers[name]
             part |= {"median": numbers.median, "active": numbers.active, "active_neurons": numbers.active_neurons}
-        found.append(part)
-    return found
+        layers.append(part)
+    return layers
 
 
 def averaging_curve(net: Network, test: Rows, seed: int) -> list[dict[str, float]]:

@@ -118,15 +118,15 @@ def _departures(
     hidden: tuple[int, ...], train: dict[str, Any], post: dict[str, Any], usual: tuple[Any, Any]
 ) -> list[str]:
     """Where widths and epochs that were asked for are not those of the paper's text, or of the profile."""
-    found = []
+    lines = []
     if hidden == PAPERS_TABLES:
-        found.append(
+        lines.append(
             "hidden layers 400, 600 as in the paper's tables; its text says 400, 600, 600 (--hidden 400,600,600)"
         )
     elif hidden != PAPERS_TEXT:
         widths = ", ".join(map(str, hidden))
-        found.append(f"hidden layers {widths}; the paper's text says 400, 600, 600, its tables were made with 400, 600")
+        lines.append(f"hidden layers {widths}; the paper's text says 400, 600, 600, its tables were made with 400, 600")
     for stage, ours, theirs in (("training", train["epochs"], usual[0]), ("post-training", post["epochs"], usual[1])):
         if ours != theirs:
-            found.append(f"{stage} for {ours} epochs; the profile has {theirs}")
-    return found
+            lines.append(f"{stage} for {ours} epochs; the profile has {theirs}")
+    return lines

@@ -95,10 +95,10 @@ class Overall:
 
     def made(self) -> tuple[int, int]:
         """Epochs of all runs that are made, and how many of them since the block began."""
-        found = {key: epochs_made(plan, self.folder) for key, plan in self.plans.items()}
-        for key, made in found.items():  # a run that was killed goes on from before what it had noted
+        epochs = {key: epochs_made(plan, self.folder) for key, plan in self.plans.items()}
+        for key, made in epochs.items():  # a run that was killed goes on from before what it had noted
             self._before[key] = min(self._before[key], made)
-        return sum(found.values()), sum(made - self._before[key] for key, made in found.items())
+        return sum(epochs.values()), sum(made - self._before[key] for key, made in epochs.items())
 
     def time_left(self) -> str | None:
         """How long the rest takes, if that can be said: not before the first epoch, nor when all is done."""
@@ -116,7 +116,7 @@ class Overall:
     def _watch(self) -> None:
         wait = self.first
         while not self._over.wait(wait):
-            said = self.line()
-            if said is not None and not self._over.is_set():
-                self.say(said)
+            line = self.line()
+            if line is not None and not self._over.is_set():
+                self.say(line)
                 wait = self.every

@@ -27,15 +27,15 @@ def provenance() -> dict[str, Any]:
 def commit() -> str | None:
     """The short name of the checked-out commit, with a + where the source has changed since."""
     here = Path(__file__).resolve().parent
-    found = _git("rev-parse", "--short", "HEAD", cwd=here)
-    if found is None or _git("ls-files", "--error-unmatch", "provenance.py", cwd=here) is None:
+    revision = _git("rev-parse", "--short", "HEAD", cwd=here)
+    if revision is None or _git("ls-files", "--error-unmatch", "provenance.py", cwd=here) is None:
         return None  # installed beside some other project's repository
-    return found + ("+" if _git("status", "--porcelain", str(here.parent), cwd=here) else "")
+    return revision + ("+" if _git("status", "--porcelain", str(here.parent), cwd=here) else "")
 
 
 def _git(*words: str, cwd: Path) -> str | None:
     try:
-        found = subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=False)
+        finished = subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return found.stdout.strip() if found.returncode == 0 else None
+    return finished.stdout.strip() if finished.returncode == 0 else None

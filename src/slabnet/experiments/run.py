@@ -168,13 +168,13 @@ class _Experiment:
 
     def _fit(self, stage: str, net: Network, fixed: Any) -> None:
         config = self.plan.train if stage == "fit" else self.plan.post
-        kept = Checkpoints(self.files.work / stage)
+        checkpoints = Checkpoints(self.files.work / stage)
         before = sum(len(columns["kl"]) for columns in self.histories.values())
 
         def note(epoch: Epoch) -> None:
             note_epochs(self.files.work, before + epoch.epoch)
 
-        options: dict[str, Any] = {"progress": self.show, "checkpoint": kept, "resume": True, "on_epoch": note}
+        options: dict[str, Any] = {"progress": self.show, "checkpoint": checkpoints, "resume": True, "on_epoch": note}
         history = fit(net, self.split.train, config, fixed=fixed, **options)
         self.histories[stage] = history.columns()
         self.seconds[stage] = sum(history.column("seconds"))

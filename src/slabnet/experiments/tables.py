@@ -54,19 +54,19 @@ class Group(NamedTuple):
 
 def groups_of(records: list[Record]) -> list[Group]:
     """Records sorted into groups: data set, method in the paper's order, profile."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
+    records_of: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         plan = record["plan"]
         network, fold = plan["network"], plan.get("fold")
         folds = 0 if fold is None else fold[1]
         epochs = (plan["train"]["epochs"], plan["post"]["epochs"])
         key = (plan["dataset"], plan["profile"], network["method"], tuple(network["hidden"]), folds, epochs)
-        found.setdefault(key, []).append(record)
+        records_of.setdefault(key, []).append(record)
     ranks = {name: rank for rank, name in enumerate(METHODS_IN_ORDER)}
     order = sorted(
-        found, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], str(key[3:]))
+        records_of, key=lambda key: (key[0] != "mnist", key[0], ranks.get(key[2], 9), key[2], key[1], str(key[3:]))
     )
-    return [Group._make((*key, found[key])) for key in order]
+    return [Group._make((*key, records_of[key])) for key in order]
 
 
 def table1(records: list[Record], reading: str = "ours") -> Table:
@@ -162,7 +162,10 @@ def densities(records: list[Record]) -> Table:
     for group in groups_of(records):
         ways = _by_way(group)
         rows = ways.get(("MED", "EXP", True, 1)) or ways.get(("PRN", "EXP", True, 1))
-        drawn = next((found for (gamma, _, post, r), found in ways.items() if gamma == "SIM" and post and r > 1), None)
+        drawn = next(
+            (part for (gamma, _, post, r), part in ways.items() if gamma == "SIM" and post and r > 1),
+            None,
+        )
         if not rows:
             continue
         paper = _paper_row(group, (rows[0]["gamma"], "EXP", True, 1))
@@ -233,11 +236,11 @@ def _number(text: str) -> float | None:
 
 def _by_way(group: Group) -> dict[tuple[str, str, bool, int], list[Record]]:
     """The rows of all runs of a group, by the way they predict."""
-    found: dict[tuple[str, str, bool, int], list[Record]] = {}
+    rows_of: dict[tuple[str, str, bool, int], list[Record]] = {}
     for run in group.runs:
         for row in run["rows"]:
-            found.setdefault((row["gamma"], row["beta"], row["post_trained"], row["draws"]), []).append(row)
-    return found
+            rows_of.setdefault((row["gamma"], row["beta"], row["post_trained"], row["draws"]), []).append(row)
+    return rows_of
 
 
 def _paper_row(group: Group, way: tuple[str, str, bool, int]) -> dict[str, Any] | None:
