@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from slabnet.prediction.comparison import Compared, Comparison, compare
     from slabnet.prediction.density import log_densities
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
+    from slabnet.prediction.evaluation import evaluate, register_metric
     from slabnet.prediction.evidence import Evidence, log_evidence
     from slabnet.prediction.extrapolation import TrainingSupport
     from slabnet.prediction.importance import input_effects, input_reach, member_reach, prior_reach
@@ -169,6 +170,7 @@ _WHERE = {
     "prediction.stacking": ["stack", "stacking_weights"],
     "prediction.density": ["log_densities"],
     "prediction.comparison": ["Compared", "Comparison", "compare"],
+    "prediction.evaluation": ["evaluate", "register_metric"],
     "prediction.evidence": ["Evidence", "log_evidence"],
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

@@ -18,6 +18,7 @@ from slabnet.distributed.group import Followed, current_group
 from slabnet.model.drawing import Draw, drawable_layers
 from slabnet.model.draws import exact, fixed
 from slabnet.model.networks import Network, mlp
+from slabnet.prediction.evaluation import evaluate, registered_metrics
 from slabnet.prediction.inspection import inspect_network
 from slabnet.prediction.metrics import accuracy, accuracy_with_doubt, negative_log_likelihood
 from slabnet.prediction.predict import predict
@@ -122,6 +123,7 @@ def predict_named(model: Path, name: str, draws: int, seed: int, out: Path | Non
         "accuracy_at_95": doubt.accuracy,
         "classified_at_95": doubt.decided,
         "density_used": prediction.density_used,
+        **evaluate(prediction, y, registered_metrics(prediction)),
     }
 
 

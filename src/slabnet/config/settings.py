@@ -28,7 +28,7 @@ from slabnet.config.methods import METHODS
 from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
 
-DATA_SETS = ("digits", "mnist", "fashion-mnist")
+DATA_SETS = ["digits", "mnist", "fashion-mnist"]  # by name; `data.register` adds to them
 TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
 WIDEST = 10**7

@@ -11,6 +11,7 @@ from slabnet.core.records import Selection
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.layers import SlabLayer
 from slabnet.model.networks import Network
+from slabnet.prediction.evaluation import evaluate, registered_metrics
 from slabnet.prediction.metrics import accuracy, brier, calibration_error, negative_log_likelihood, out_of_domain
 from slabnet.prediction.predict import predict
 from slabnet.prediction.ways import Rows
@@ -53,13 +54,14 @@ def averaging_curve(net: Network, test: Rows, seed: int) -> list[dict[str, float
 
 
 def trustworthiness(net: nn.Module, test: Rows, draws: int, seed: int) -> dict[str, float]:
-    """Calibration of the averaged probabilities."""
+    """Calibration of the averaged probabilities, and the metrics that a user registered."""
     x, y = test
     prediction = predict(net, x, draws, seed=seed)
     return {
         "nll": negative_log_likelihood(prediction, y),
         "brier": brier(prediction, y),
         "calibration_error": calibration_error(prediction, y),
+        **evaluate(prediction, y, registered_metrics(prediction)),
     }
 
 

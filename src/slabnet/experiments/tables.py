@@ -178,10 +178,17 @@ def densities(records: list[Record]) -> Table:
     return Table("The chosen model with its means, post-trained, and the densities", header, lines)
 
 
+def _trust_keys(records: list[Record]) -> list[str]:
+    """Metrics of the averaged probabilities: three that every record has, then those that a user registered."""
+    keys = {key: None for record in records for part in record["trust"].values() for key in part}
+    return list({"nll": None, "brier": None, "calibration_error": None} | keys)
+
+
 def ood(records: list[Record]) -> Table:
     """How well the entropy of the averaged prediction tells images of another data set, and calibration on its own."""
     header = ["trained on", "method, profile", "runs", "version", "AUROC by entropy", "by mutual information"]
-    header += ["NLL", "Brier", "calibration error"]
+    keys = _trust_keys(records)
+    header += [{"nll": "NLL", "brier": "Brier"}.get(key, key.replace("_", " ")) for key in keys]
     lines = []
     for group in groups_of(records):
         for version in group.runs[0]["trust"]:
@@ -190,8 +197,9 @@ def ood(records: list[Record]) -> Table:
             for key in ("auroc", "auroc_mutual_information"):
                 values = [run["ood"][version][key] for run in runs if run.get("ood")]
                 line.append(f"{statistics.median(values):.3f}" if values else MISSING)
-            for key in ("nll", "brier", "calibration_error"):
-                line.append(f"{statistics.median(run['trust'][version][key] for run in runs):.4f}")
+            for key in keys:
+                measured = [run["trust"][version][key] for run in runs if key in run["trust"][version]]
+                line.append(f"{statistics.median(measured):.4f}" if measured else MISSING)
             lines.append(line)
     return Table("Out-of-distribution detection and calibration (averaged over 10 draws)", header, lines)
 

@@ -18,6 +18,7 @@ from slabnet.model.drawing import Draw, drawable_layers, mean
 from slabnet.model.draws import exact, fixed
 from slabnet.model.layers import SlabLayer
 from slabnet.model.mixture import members_in
+from slabnet.prediction.evaluation import METRICS, evaluate, metrics_of
 from slabnet.prediction.importance import input_effects, input_reach, prior_reach
 from slabnet.prediction.metrics import accuracy, interval_coverage, rmse
 from slabnet.prediction.predict import predict
@@ -31,6 +32,15 @@ WAYS_DRAWS = 10
 EFFECT_ROWS, EFFECT_DRAWS = 200, 10
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 BINS = 20
+SHOWN = {  # metrics that sentences and figures of the page give
+    "accuracy",
+    "accuracy_with_doubt",
+    "negative_log_likelihood",
+    "brier",
+    "calibration_error",
+    "rmse",
+    "interval_coverage",
+}
 PLAIN = ("deterministic", "ensemble")  # weights without a posterior
 FAMILIES = {
     "SIM": "structure and weights drawn",
@@ -191,6 +201,16 @@ class Measured:
         inside = None if ends is None else (self._own_unit(ends[0]), self._own_unit(ends[1]))
         usual_mean = truth.mean() if self.subject.usual is None else self.subject.usual
         return number_scores(mean, truth, inside, float(usual_mean))
+
+    @cached_property
+    def further(self) -> list[tuple[str, float]]:
+        """Metrics of the likelihood, and those that a user registered, that are shown nowhere else, in words."""
+        if self.prediction is None:
+            return []
+        rows = [metric for metric in metrics_of(self.prediction) if metric.name not in SHOWN]
+        values = evaluate(self.prediction, self.truth, rows)
+        units = {metric.name: self.unit if metric.in_unit else 1.0 for metric in rows}
+        return [(METRICS[name].words, value * units[name]) for name, value in values.items()]
 
     def _own_unit(self, values: Tensor) -> NDArray[np.float64]:
         """Numbers of the first response in the unit of its column."""

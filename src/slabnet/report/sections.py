@@ -57,7 +57,8 @@ def _summary(measured: Measured) -> Section:
     )
     what = f" to predict {subject.target}" if subject.target else ""
     first = f"A network ({subject.method}) was fitted to {rows}{subject.title}{what}{size}."
-    return Section("summary", "What was fitted, and how good it is", [first, *_how_good(measured), *subject.notes])
+    lines = [first, *_how_good(measured), *_further(measured), *subject.notes]
+    return Section("summary", "What was fitted, and how good it is", lines)
 
 
 def _how_good(measured: Measured) -> list[str]:
@@ -82,6 +83,12 @@ def _how_good(measured: Measured) -> list[str]:
         return [*lines, f"None of them reaches the {DOUBT} it takes to decide without doubt."]
     share, good = percent(scores["decided"] / count), percent(scores["accuracy_decided"], 2)
     return [*lines, f"It decides {share} of them without doubt (above {DOUBT}), of which {good} are right."]
+
+
+def _further(measured: Measured) -> list[str]:
+    """Metrics that no other sentence gives: of this likelihood, and those that a user registered."""
+    values = [f"{words} {number(value, 3)}" for words, value in measured.further]
+    return [f"Further metrics on these rows: {', '.join(values)}."] if values else []
 
 
 def _error_said(measured: Measured, averaged: str, count: int) -> str:

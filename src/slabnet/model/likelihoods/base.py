@@ -97,7 +97,9 @@ class Likelihood(nn.Module):
 
     name: str
     answer: ClassVar[Answer] = Answer.NUMBERS
-    metrics: ClassVar[tuple[str, ...]] = ("rmse",)  # of `prediction.metrics`, the one to be shown first in front
+    metrics: ClassVar[tuple[str, ...]] = (
+        "rmse",
+    )  # names of `prediction.evaluation`, the one to be shown first in front
     point: ClassVar[Point] = Point.MEAN
     y_scale: ClassVar[YScale] = YScale.NONE
     baseline: ClassVar[str] = "the mean"  # what someone would say who knows no inputs

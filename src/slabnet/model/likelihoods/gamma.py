@@ -56,7 +56,7 @@ class Gamma(Likelihood):
     """
 
     name = "gamma"
-    metrics = ("rmse", "negative_log_likelihood", "deviance", "crps", "interval_coverage")
+    metrics = ("rmse", "negative_log_likelihood", "gamma_deviance", "crps", "interval_coverage")
     y_scale = YScale.RATIO
 
     def __init__(self, outputs: int = 1) -> None:
