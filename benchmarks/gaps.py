@@ -64,8 +64,8 @@ def decided_by_horseshoe(group: Group) -> str:
     single = papers["SIM", 1]["accuracy"]
     return (
         f"**horseshoe, {group.dataset}, at 0.95.** Averaged over 10 draws ours decides {ours['classified_at_95']} images, of which "
-        f"{ours['accuracy_at_95']:.4f} are right; the paper's decides {papers['SIM', 10]['classified_at_95']:.0f}, though it is right for "
-        f"{papers['SIM', 10]['accuracy']:.3f} of all. There one draw is right for {single:.3f}: ten that err independently of each other are "
+        f"{ours['accuracy_at_95']:.4f} are right; the paper's decides {papers['SIM', 10]['classified_at_95']:.0f}, though its accuracy is "
+        f"{papers['SIM', 10]['accuracy']:.3f}. There the accuracy of one draw is {single:.3f}: ten that err independently of each other are "
         f"all right for {single**10:.2f} of the images, ten that err together for more, and they would decide these if each were sure of itself. So each "
         "of the paper's draws must be unsure by itself. Ours are not, and the text does not say what would make them so."
     )

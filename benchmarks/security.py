@@ -15,7 +15,7 @@ def page(counts: dict[str, Any]) -> str:
 
 <!-- made by `make security` from benchmarks/records/security.json; do not edit -->
 
-## What a file from a stranger can and cannot do
+## What an untrusted file can and cannot do
 
 Model files, selections and checkpoints (`.slab`) are safetensors with one JSON header. Loading one never unpickles,
 imports or evaluates anything that is named in it: a network is built from numbers and names out of our own lists, and a

@@ -95,7 +95,7 @@ def page(record: dict[str, Any]) -> str:
         lines += [
             f"## {data}",
             "",
-            "| method | splits | RMSE | log-likelihood | 95% intervals hold | weights kept |",
+            "| method | splits | RMSE | log-likelihood | coverage of 95% intervals | weights kept |",
             "|---|---|---|---|---|---|",
         ]
         lines.append(f"| MC-dropout, published | 20 | {rmse} | {likelihood} | | |")

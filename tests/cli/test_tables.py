@@ -77,7 +77,7 @@ def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
         "Fitted 192 rows and 6 inputs with lbbnn.",
         "RMSE on 48 held-out rows",
         "always saying the mean",
-        "95% intervals held",
+        "95% prediction intervals cover",
         "The median model keeps",
         "Missing values filled in: size 12.",
         "* size ",
@@ -414,7 +414,7 @@ def test_a_rare_class_that_is_never_predicted_is_the_headline(tmp_path: Path) ->
     assert "area under the ROC curve" in run.stdout
     page = (tmp_path / "r.html").read_text()
     assert "It never predicts fraud. Averaged over" in page
-    assert "always saying the most frequent class is right for 94.12%" in page
+    assert "always saying the most frequent class gives 94.12%" in page
 
 
 def test_prices_with_signs_are_fitted_predicted_and_named(tmp_path: Path) -> None:

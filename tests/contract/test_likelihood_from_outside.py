@@ -129,7 +129,7 @@ def test_it_is_told_in_a_report(fitted: sn.Network, rows: tuple[Tensor, Tensor])
     text = model_page(Subject(net=fitted.float(), title="waits", test=rows)).decode()
     assert "A geometric response is not run in the page." in text
     assert "its error (RMSE) is" in text
-    assert "intervals hold" in text
+    assert "prediction intervals cover" in text
 
 
 def test_names_are_not_taken_twice(registered: type[Geometric]) -> None:

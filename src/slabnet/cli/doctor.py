@@ -123,7 +123,7 @@ def _of_model(model: Path) -> list[Finding]:
         findings.append(Finding("No weight is in the median model.", remedy))
     coverage = tested.get("coverage")
     if coverage is not None and not COVERAGE[0] <= coverage <= COVERAGE[1]:
-        what = f"95% intervals held {coverage:.1%} of the held-out rows."
+        what = f"95% prediction intervals cover {coverage:.1%} of the held-out rows."
         remedy = "Look at far values and at the response: skewed positive numbers may want logarithms."
         findings.append(Finding(what, remedy))
     for label in tested.get("never_predicted") or []:

@@ -246,6 +246,6 @@ def _scores(scores: dict[str, Any], where: str) -> list[str]:
         explained = "" if scores["r2"] is None else f", R2 {scores['r2']:.3f}"
         lines.append(
             f"RMSE on {scores['known']} rows {where}: {written(scores['rmse'])}{explained}; "
-            f"95% intervals hold {scores['coverage']:.3f}."
+            f"95% prediction intervals cover {scores['coverage']:.3f}."
         )
     return lines

@@ -198,7 +198,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
 
 
 def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
-    """Which inputs matter and how surely, and how sparse the model is."""
+    """Feature importance, and how sparse the model is."""
     shares, effects, chosen = model.feature_importances_, model.feature_effects_, set(model.selected_features_.tolist())
     spread = model.feature_importances_spread_
     order = sorted(range(len(names)), key=lambda i: (-shares[i], -effects[i], i))
@@ -245,7 +245,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
             f"always saying the mean: {written(test['baseline'])}{explained}."
         )
         width = written(test["interval_width"])
-        lines.append(f"95% intervals held {test['coverage']:.3f} of them, and are {width} wide on average.")
+        lines.append(f"95% prediction intervals cover {test['coverage']:.3f} of them, and are {width} wide on average.")
     if not numbers["selects"]:
         return lines
     lines.append(
@@ -257,7 +257,7 @@ def summary(numbers: dict[str, Any], target: str) -> list[str]:
             f"{numbers['alpha_moving']:.1%} of the inclusion probabilities still move: more epochs may change it."
         )
     unit = one_line(target, 30) if numbers["task"] == "regression" else "the probabilities"
-    lines.append(f"Inputs: share of drawn models that use one (before the data: {numbers['share_before_data']:.2f}),")
+    lines.append(f"Inputs: posterior inclusion probability (before the data: {numbers['share_before_data']:.2f}),")
     lines.append(
         f"and how far {unit} then move{'s' if numbers['task'] == 'regression' else ''} per standard deviation:"
     )

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn users: fit a table, predict, and see which inputs matter."""
+"""Estimators for scikit-learn users: fit a table, predict, and see feature importance."""
 
 from slabnet.estimators.classifier import SlabClassifier
 from slabnet.estimators.files import load_estimator, save_estimator

@@ -98,7 +98,9 @@ def plot_alphas(axes: Sequence[Any], net: nn.Module) -> Sequence[Any]:
 def plot_importances(
     axes: Any, net: nn.Module, names: Sequence[str] | None = None, *, most: int = 20, draws: int = 100, seed: int = 0
 ) -> Any:
-    """In what share of drawn models each input reaches an output; the dashed line is what the prior would give.
+    """Posterior inclusion probability: the share of drawn models in which an input reaches an output.
+
+    The dashed line is what the prior would give.
 
     >>> from matplotlib.figure import Figure
     >>> from slabnet.model.networks import mlp
@@ -117,7 +119,7 @@ def plot_importances(
     axes.barh(range(len(order)), [float(share[i]) for i in order], color=colours)
     axes.set_yticks(range(len(order)), [labels[i] for i in order])
     axes.axvline(prior_reach(net, min(draws, 20), seed=seed), color=QUIET, linestyle="--", linewidth=0.8)
-    axes.set(xlim=(0, 1), xlabel="share of drawn models that use the input")
+    axes.set(xlim=(0, 1), xlabel="posterior inclusion probability of the input")
     return _finish(axes)
 
 
@@ -127,7 +129,7 @@ def plot_input_map(axes: Any, net: nn.Module, shape: tuple[int, int], *, draws: 
     if len(share) != shape[0] * shape[1]:
         refuse("plot_input_map", "shape", f"of {len(share)} pixels, the network's inputs", shape)
     image = axes.imshow(share.reshape(shape).numpy(), cmap="Blues", vmin=0, vmax=1)
-    axes.figure.colorbar(image, ax=axes, label="share of drawn models", shrink=0.8)
+    axes.figure.colorbar(image, ax=axes, label="posterior inclusion probability", shrink=0.8)
     axes.set(xticks=[], yticks=[])
     return axes
 

@@ -68,8 +68,8 @@ def compare(models: Mapping[str, Any], X: Any, y: Any, *, draws: int = 100, seed
         refuse("compare", "X", "at least two rows, to say how surely", "one")
     order = sorted(rows, key=lambda name: -float(rows[name].sum()))
     best = rows[order[0]]
-    found = [Compared(name, *_sum(rows[name]), *_sum(rows[name] - best)) for name in order]
-    return Comparison(tuple(found), counts.pop())
+    compared = [Compared(name, *_sum(rows[name]), *_sum(rows[name] - best)) for name in order]
+    return Comparison(tuple(compared), counts.pop())
 
 
 def _rows_of(name: str, model: Any, X: Any, y: Any, draws: int, seed: Seed) -> Tensor:

@@ -41,9 +41,9 @@ def cumulative_shares(shares: Array) -> Array:
     [[1.0, 0.5, 0.8]]
     """
     order = np.argsort(-shares, axis=1, kind="stable")
-    found = np.empty_like(shares)
-    np.put_along_axis(found, order, np.take_along_axis(shares, order, 1).cumsum(1), 1)
-    return found
+    sums = np.empty_like(shares)
+    np.put_along_axis(sums, order, np.take_along_axis(shares, order, 1).cumsum(1), 1)
+    return sums
 
 
 def with_the_best(inside: NDArray[np.bool_], cumulative: Array) -> NDArray[np.bool_]:

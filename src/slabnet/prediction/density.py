@@ -43,5 +43,5 @@ def log_densities(net: nn.Module, data: tuple[Any, Any], draws: int = 100, *, se
     device, dtype = device_of(net)
     x, y = Prepare(net, likelihood_of(net), dtype, device, "log_densities")(*data)
     target = Target(y) if isinstance(y, Tensor) else y
-    found: Prediction = predict(net, x, draws, seed=seed, keep_draws=True, exposure=target.exposure)
-    return row_log_densities(found, target.y.cpu(), target.event)
+    prediction: Prediction = predict(net, x, draws, seed=seed, keep_draws=True, exposure=target.exposure)
+    return row_log_densities(prediction, target.y.cpu(), target.event)

@@ -52,11 +52,11 @@ class Evidence:
     groups: int
 
     def __str__(self) -> str:
-        said = f"ELBO {self.elbo:.2f} (s.e. {self.elbo_error:.2f})"
+        text = f"ELBO {self.elbo:.2f} (s.e. {self.elbo_error:.2f})"
         if self.weighted is None or self.corrected is None:
-            return f"{said}; importance ratios are unusable (k-hat {self.k_hat:.2f})"
-        said += f"; with {self.draws} draws {self.weighted:.2f} ({self.weighted_error:.2f})"
-        return f"{said}, corrected {self.corrected:.2f} ({self.corrected_error:.2f}); k-hat {self.k_hat:.2f}"
+            return f"{text}; importance ratios are unusable (k-hat {self.k_hat:.2f})"
+        text += f"; with {self.draws} draws {self.weighted:.2f} ({self.weighted_error:.2f})"
+        return f"{text}, corrected {self.corrected:.2f} ({self.corrected_error:.2f}); k-hat {self.k_hat:.2f}"
 
 
 @torch.no_grad()
@@ -134,10 +134,10 @@ def _slab_layers(net: nn.Module, members: int) -> dict[str, SlabLayer]:
             refuse("log_evidence", "net", "one that draws single weights only", f"{type(layer).__name__} ({name})")
         if members > 1 and (isinstance(layer.prior.psi, Beta) or layer.prior.log_sigma_beta is not None):
             refuse("log_evidence", "net", "a mixture whose members share one prior", f"a learned one in {name}")
-    found = {name: layer for name, layer in layers.items() if isinstance(layer, SlabLayer)}
-    if not found:
+    with_slab = {name: layer for name, layer in layers.items() if isinstance(layer, SlabLayer)}
+    if not with_slab:
         refuse("log_evidence", "net", "one whose weights have a posterior", type(net).__name__)
-    return found
+    return with_slab
 
 
 def _log_ratio(layers: Mapping[str, SlabLayer], drawn: Sequence[tuple[Drawn, ...]]) -> Tensor:

@@ -64,8 +64,8 @@ class TrainingSupport:
         mean = small.mean(0)
         fits = inputs <= MOST_JOINT and rows > ROWS_PER_INPUT * inputs
         scatter = (small - mean).T @ (small - mean) if fits else None
-        found = cls(rows, low, high, used, mean, scale, scatter, math.inf)
-        return replace(found, limit=found._quantile(table))
+        support = cls(rows, low, high, used, mean, scale, scatter, math.inf)
+        return replace(support, limit=support._quantile(table))
 
     def extrapolates(self, table: Array) -> Mask:
         """Whether each row lies outside the training data."""
@@ -129,20 +129,22 @@ class TrainingSupport:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, for the header of a model file."""
         lower = None if self.scatter is None else self.scatter[np.tril_indices(len(self.mean))]
-        found: dict[str, Any] = {"rows": self.rows, "limit": None if math.isinf(self.limit) else self.limit}
+        described: dict[str, Any] = {"rows": self.rows, "limit": None if math.isinf(self.limit) else self.limit}
         names = ("low", "high", "mean", "scale")
-        found |= {name: [float(value) for value in getattr(self, name)] for name in names}
-        found["used"] = [int(value) for value in self.used]
-        return found | {"scatter": None if lower is None else lower.tolist()}
+        described |= {name: [float(value) for value in getattr(self, name)] for name in names}
+        described["used"] = [int(value) for value in self.used]
+        return described | {"scatter": None if lower is None else lower.tolist()}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any], inputs: int) -> Self:
+    def from_dict(cls, described: dict[str, Any], inputs: int) -> Self:
         """What `to_dict` gave for a model of so many inputs; a ValueError where it is anything else."""
-        parts = {name: np.asarray(found[name], dtype=np.float64) for name in ("low", "high", "mean", "scale", "used")}
+        parts = {
+            name: np.asarray(described[name], dtype=np.float64) for name in ("low", "high", "mean", "scale", "used")
+        }
         good = all(part.shape == (inputs,) and np.isfinite(part).all() for part in parts.values())
-        if not good or not (parts["scale"] > 0).all() or type(found["rows"]) is not int or found["rows"] < 1:
+        if not good or not (parts["scale"] > 0).all() or type(described["rows"]) is not int or described["rows"] < 1:
             raise ValueError(f"a summary of the training columns for {inputs} inputs")
-        scatter, lower = None, found["scatter"]
+        scatter, lower = None, described["scatter"]
         if lower is not None:
             values = np.asarray(lower, dtype=np.float64)
             if inputs > MOST_JOINT or values.shape != (inputs * (inputs + 1) // 2,) or not np.isfinite(values).all():
@@ -150,8 +152,8 @@ class TrainingSupport:
             scatter = np.zeros((inputs, inputs))
             scatter[np.tril_indices(inputs)] = values
             scatter = scatter + np.tril(scatter, -1).T
-        limit = math.inf if found["limit"] is None else float(found["limit"])
+        limit = math.inf if described["limit"] is None else float(described["limit"])
         if not limit >= 0:
             raise ValueError("a limit that is no distance")
         used = parts.pop("used") > 0
-        return cls(rows=found["rows"], used=used, scatter=scatter, limit=limit, **parts)
+        return cls(rows=described["rows"], used=used, scatter=scatter, limit=limit, **parts)

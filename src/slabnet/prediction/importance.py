@@ -1,4 +1,4 @@
-"""Which inputs matter, and how surely: paths in drawn models, and how far the answer moves."""
+"""Feature importance: paths in drawn models, and how far the answer moves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def member_reach(net: nn.Module, draws: int = 100, *, draw: Draw = exact, seed: 
     if not isinstance(net, Mixture):
         return input_reach(net, draws, draw=draw, seed=seed)[None]
     draws_of = [draw] * len(net.members) if draw.decided is None else [fixed(m, exact) for m in net.split(draw.decided)]
-    each = [input_reach(member, draws, draw=own, seed=seed) for member, own in zip(net.members, draws_of, strict=True)]
+    each = [input_reach(member, draws, draw=one, seed=seed) for member, one in zip(net.members, draws_of, strict=True)]
     return torch.stack(each)
 
 

@@ -83,23 +83,23 @@ def _share(fitted: dict[str, Any] | None, name: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) and 0 <= value <= 1 else None
 
 
-def selection_text(found: dict[str, Any]) -> str:
+def selection_text(described: dict[str, Any]) -> str:
     """A selection's own file for a person."""
-    at = "" if found["threshold"] is None else f" at {one_line(found['threshold'])}"
-    layers = found["layers"]
+    at = "" if described["threshold"] is None else f" at {one_line(described['threshold'])}"
+    layers = described["layers"]
     lines = [f"{one_line(name)}: {counts['kept']} of {counts['weights']} weights" for name, counts in layers.items()]
-    kept, weights = (sum(counts[key] for counts in layers.values()) for key in ("kept", "weights"))
-    said = f"A selection, not a model: {one_line(found['rule'])}{at}, {kept} of {weights} weights."
-    return "\n".join([said, *lines])
+    selected, weights = (sum(counts[key] for counts in layers.values()) for key in ("kept", "weights"))
+    sentence = f"A selection, not a model: {one_line(described['rule'])}{at}, {selected} of {weights} weights."
+    return "\n".join([sentence, *lines])
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(described: dict[str, Any]) -> str:
     """The same for a person."""
-    if "selection" in found:
-        return selection_text(found["selection"])
+    if "selection" in described:
+        return selection_text(described["selection"])
     head = ("layer", "shape", "weights", "in model", "used", "median", "expected", "active", "alpha 0 to 1")
     rows = [head]
-    for layer in [*found["layers"], {"layer": "all", "shape": [], **found["total"]}]:
+    for layer in [*described["layers"], {"layer": "all", "shape": [], **described["total"]}]:
         shape = " x ".join(str(size) for size in layer["shape"])
         on_path, share = layer["active_weights"], layer["density_active"]
         active = "?" if share is None else f"{share:.4f}"
@@ -110,8 +110,8 @@ def as_text(found: dict[str, Any]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += ["", "in model: weights of the median model on a path from an input to an output (active). used: in at"]
-    lines += [f"least one of {found['draws']} draws. Intercepts are not counted as weights."]
-    return "\n".join([*lines, *_sentences(found)])
+    lines += [f"least one of {described['draws']} draws. Intercepts are not counted as weights."]
+    return "\n".join([*lines, *_sentences(described)])
 
 
 def histogram(counts: list[int]) -> str:
@@ -120,23 +120,25 @@ def histogram(counts: list[int]) -> str:
     return "|" + "".join(BARS[math.ceil(math.log1p(count) / top * (len(BARS) - 1))] for count in counts) + "|"
 
 
-def _sentences(found: dict[str, Any]) -> list[str]:
+def _sentences(described: dict[str, Any]) -> list[str]:
     lines = []
-    if found["feasible"] is None:
+    if described["feasible"] is None:
         lines.append("Paths are not known: the network is not a chain of layers.")
-    elif not found["feasible"]:
-        lines.append(f"The median model is infeasible: every path from an input ends in {found['broken']}.")
+    elif not described["feasible"]:
+        lines.append(f"The median model is infeasible: every path from an input ends in {described['broken']}.")
     else:
-        cut = found["unreachable_outputs"]
+        cut = described["unreachable_outputs"]
         lines.append(
             f"Outputs that no input reaches: {', '.join(map(str, cut))}." if cut else "Every output is reached."
         )
-        used = found["inputs_used"]
+        used = described["inputs_used"]
         named = ", ".join(one_line(str(i)) for i in used[:20]) + (", ..." if len(used) > 20 else "")
-        lines.append(f"Inputs in use: {len(used)} of {found['inputs']} ({named}).")
-    if found["alpha_moving"] is not None and found["alpha_at_prior"] is not None:
-        said = f"{found['alpha_moving']:.1%} of the inclusion probabilities were still moving at the end of training"
-        lines.append(f"{said}, {found['alpha_at_prior']:.1%} rested at the prior.")
+        lines.append(f"Inputs in use: {len(used)} of {described['inputs']} ({named}).")
+    if described["alpha_moving"] is not None and described["alpha_at_prior"] is not None:
+        sentence = (
+            f"{described['alpha_moving']:.1%} of the inclusion probabilities were still moving at the end of training"
+        )
+        lines.append(f"{sentence}, {described['alpha_at_prior']:.1%} rested at the prior.")
     return lines
 
 

@@ -131,13 +131,13 @@ def reliability(prediction: Prediction, y: Tensor, bins: int = 15) -> list[Bin]:
     sure = prediction.confidence.double()
     right = (prediction.labels == y.reshape(-1)).double()
     bin_of = (sure * bins).ceil().long().clamp(1, bins) - 1
-    found = []
+    filled = []
     for index in range(bins):
         inside = bin_of == index
         if bool(inside.any()):
             means = float(sure[inside].mean()), float(right[inside].mean())
-            found.append(Bin(index / bins, (index + 1) / bins, int(inside.sum()), *means))
-    return found
+            filled.append(Bin(index / bins, (index + 1) / bins, int(inside.sum()), *means))
+    return filled
 
 
 def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:
@@ -170,7 +170,7 @@ def rmse(prediction: Prediction, y: Tensor) -> float:
 
 
 def interval_coverage(prediction: Prediction, y: Tensor, level: float = 0.95) -> Interval:
-    """How often predictive intervals hold what was observed, and how wide they are."""
+    """How often predictive intervals cover what was observed, and how wide they are."""
     _check(prediction, y, "interval_coverage", (Answer.NUMBERS,))
     low, high = prediction.predictive_interval(level)
     y = y.reshape(low.shape)

@@ -87,11 +87,11 @@ def predict(
     return replace(prediction, extrapolates=torch.as_tensor(support.extrapolates(rows.flatten(1).cpu().numpy())))
 
 
-def _check_finite(found: Prediction) -> None:
+def _check_finite(prediction: Prediction) -> None:
     """Refuse an answer that is none, naming its first row; a variance or an end of an interval may be infinite."""
-    bad = {"the mean": (found.mean, ~torch.isfinite(found.mean))}
-    parts = {name: getattr(found, name) for name in ("total", "aleatoric", "epistemic")}
-    for kind, ends in (("interval", found.intervals), ("predictive interval", found.predictive)):
+    bad = {"the mean": (prediction.mean, ~torch.isfinite(prediction.mean))}
+    parts = {name: getattr(prediction, name) for name in ("total", "aleatoric", "epistemic")}
+    for kind, ends in (("interval", prediction.intervals), ("predictive interval", prediction.predictive)):
         parts |= {f"the {level:g} {kind}": end for level, pair in ends.items() for end in pair}
     bad |= {name: (part, torch.isnan(part)) for name, part in parts.items()}
     for name, (part, wrong) in bad.items():
@@ -227,13 +227,13 @@ class _Sums:
             self.votes = self.votes + self.likelihood.votes(value).to(torch.int32)
 
     def result(self) -> dict[str, Any]:
-        found = {"kind": self.likelihood.name, "answer": self.likelihood.answer, "mean": self.mean}
+        parts = {"kind": self.likelihood.name, "answer": self.likelihood.answer, "mean": self.mean}
         if self.numbers:  # law of total variance
             epistemic = self.spread / self.count
-            return found | {"total": self.inside + epistemic, "aleatoric": self.inside, "epistemic": epistemic}
+            return parts | {"total": self.inside + epistemic, "aleatoric": self.inside, "epistemic": epistemic}
         total = self.likelihood.entropy(self.mean)
         epistemic = (total - self.inside).clamp_min(0)  # mutual information, negative by rounding only
-        return found | {"votes": self.votes, "total": total, "aleatoric": self.inside, "epistemic": epistemic}
+        return parts | {"votes": self.votes, "total": total, "aleatoric": self.inside, "epistemic": epistemic}
 
 
 def _by_level(levels: tuple[float, ...], parts: list[Tensor]) -> dict[float, Any]:

@@ -83,13 +83,13 @@ def concordance(prediction: Prediction, y: Tensor, event: Tensor | None = None) 
     event: 1 where the event was seen, 0 where a row was cut off: a pair is known where the shorter time was seen.
     """
     _check(prediction, y, "concordance")
-    times, said = y.reshape(-1).double(), prediction.mean.reshape(-1).double()
+    times, predicted = y.reshape(-1).double(), prediction.mean.reshape(-1).double()
     seen = torch.ones_like(times) if event is None else event.reshape(-1).double()
     pairs, right = 0.0, 0.0
     for i in seen.nonzero()[:, 0].tolist():
         later = (times > times[i]) | ((times == times[i]) & (seen == 0))
         pairs += float(later.sum())
-        right += float((said[later] > said[i]).sum()) + 0.5 * float((said[later] == said[i]).sum())
+        right += float((predicted[later] > predicted[i]).sum()) + 0.5 * float((predicted[later] == predicted[i]).sum())
     if not pairs:
         refuse("concordance", "event", "1 for a row that others outlast", "no pair whose order is known")
     return right / pairs

@@ -60,16 +60,16 @@ def number_scores(mean: Array, y: Array, ends: tuple[Array, Array] | None, usual
     """
     squares = (mean - y) ** 2
     spread = float(((y - y.mean()) ** 2).sum())
-    found = {
+    scores = {
         "rmse": math.sqrt(squares.mean()),
         "r2": 1 - float(squares.sum()) / spread if spread > 0 else None,
         "baseline": math.sqrt(((y - usual) ** 2).mean()),
     }
     if ends is None:
-        return found
+        return scores
     low, high = ends
     inside = {"coverage": float(((low <= y) & (y <= high)).mean()), "interval_width": float((high - low).mean())}
-    return found | inside
+    return scores | inside
 
 
 def headline(scores: dict[str, Any], rows: int, names: list[str]) -> list[str]:

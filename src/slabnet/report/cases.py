@@ -49,12 +49,14 @@ def _classes(measured: Measured, row: int) -> Case:
     truth, best = int(measured.truth.reshape(-1)[row]), int(prediction.labels[row])
     sure = float(prediction.confidence[row])
     verdict = "decided" if sure > DOUBT else "in doubt"
-    said = f"{_called(measured, row)}: truth {names[truth]}, predicted {names[best]} with {percent(sure)} ({verdict}), "
-    said += f"entropy {float(prediction.total[row]):.2f}"
+    caption = (
+        f"{_called(measured, row)}: truth {names[truth]}, predicted {names[best]} with {percent(sure)} ({verdict}), "
+    )
+    caption += f"entropy {float(prediction.total[row]):.2f}"
     votes = [v / prediction.draws for v in prediction.votes[row].tolist()]
     return Case(
-        said,
-        votes_picture(votes, prediction.mean[row].tolist(), truth, f"Votes for {said}", names),
+        caption,
+        votes_picture(votes, prediction.mean[row].tolist(), truth, f"Votes for {caption}", names),
         **_shown(measured, row),
     )
 
@@ -84,9 +86,9 @@ def _number(measured: Measured, row: int) -> Case:
         f'<line class="mean" x1="{at(centre):.1f}" y1="10" x2="{at(centre):.1f}" y2="30"/>'
         f'<circle class="ring truth" cx="{at(truth):.1f}" cy="20" r="5"/>'
     )
-    said = f"{_called(measured, row)}: observed {number(truth)}, "
-    said += f"predicted {number(centre)} ({number(low)} to {number(high)})"
-    return Case(said, svg(200, 40, f"Interval of {said}", inside, "votes"), **_shown(measured, row))
+    caption = f"{_called(measured, row)}: observed {number(truth)}, "
+    caption += f"predicted {number(centre)} ({number(low)} to {number(high)})"
+    return Case(caption, svg(200, 40, f"Interval of {caption}", inside, "votes"), **_shown(measured, row))
 
 
 def _called(measured: Measured, row: int) -> str:

@@ -45,12 +45,12 @@ def ways_chart(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> 
     families = list(dict.fromkeys(row["family"] for row in rows))
     for row in rows:
         kind = "square" if row["draws"] > 1 else "diamond" if row["means"] else "dot"
-        said = f"{row['label']}: {measure} {number(row['value'])}, {percent(row['density'], 2)} of the weights"
+        tip = f"{row['label']}: {measure} {number(row['value'])}, {percent(row['density'], 2)} of the weights"
         chart.point(
             max(row["density"], least / 1.5),
             row["value"],
             families.index(row["family"]),
-            said,
+            tip,
             kind + (" ring" if not row["post_trained"] else ""),
         )
     better = "higher" if measure == "accuracy" else "lower"
@@ -70,10 +70,10 @@ def ways_chart(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> 
 
 
 def importance_chart(rows: Sequence[Mapping[str, Any]], before: float | None, effects: bool) -> Figure:
-    """Inputs by the share of drawn models that use them; `before` is that share before any data."""
+    """Inputs by posterior inclusion probability, the share of drawn models that use one; `before`: before any data."""
     shown = rows[:SHOWN_INPUTS]
     chart = Chart(
-        Axis(0, 1, "share of drawn models that use the input"),
+        Axis(0, 1, "posterior inclusion probability of the input"),
         Axis(0, len(shown), "", ticks=[]),
         height=60 + 28 * len(shown),
     )
@@ -99,10 +99,10 @@ def importance_chart(rows: Sequence[Mapping[str, Any]], before: float | None, ef
         effect = [number(row["effect"])] if effects else []
         lines.append([row["input"], percent(row["share"]), *effect, "yes" if row["selected"] else "no"])
     return Figure(
-        "Which inputs matter",
+        "Feature importance",
         f"A bar is how often a path leads from the input to an output, over drawn models{yardstick}.{much}{left_out}",
-        chart.render("Share of drawn models that use each input"),
-        ["input", "share of drawn models", *(["mean effect"] if effects else []), "in the chosen model"],
+        chart.render("Posterior inclusion probability of each input"),
+        ["input", "posterior inclusion probability", *(["mean effect"] if effects else []), "in the chosen model"],
         lines,
         [("s0", "in the chosen model"), ("s7", "not in it")],
     )
@@ -156,19 +156,19 @@ def density_chart(epochs: Mapping[str, Any]) -> Figure:
     """Densities and how far alpha has come, over the epochs."""
     names = [("density_median", "weights with alpha above one half"), ("density_expected", "mean alpha")]
     names += [("alpha_moving", "alpha still moving"), ("alpha_at_prior", "alpha at rest at the prior")]
-    found = [(text, [float(v) for v in epochs[key]]) for key, text in names if epochs.get(key)]
-    count = len(found[0][1])
+    curves = [(text, [float(v) for v in epochs[key]]) for key, text in names if epochs.get(key)]
+    count = len(curves[0][1])
     chart = Chart(Axis(1, max(count, 2), "epoch"), Axis(0, 1, "share of the weights"))
-    for colour, (_, values) in enumerate(found):
+    for colour, (_, values) in enumerate(curves):
         chart.line(*thin([i + 1.0 for i in range(count)], values), colour)
     return Figure(
         "Density and convergence of alpha",
         "The share of weights in the model falls until alpha has decided; where many still move at the end, more "
         "epochs may change which weights are chosen.",
         chart.render("Density and convergence of the inclusion probabilities over the epochs"),
-        ["epoch", *(text for text, _ in found)],
-        [[str(i + 1), *(percent(values[i]) for _, values in found)] for i in _some(count)],
-        [(f"s{i}", text) for i, (text, _) in enumerate(found)],
+        ["epoch", *(text for text, _ in curves)],
+        [[str(i + 1), *(percent(values[i]) for _, values in curves)] for i in _some(count)],
+        [(f"s{i}", text) for i, (text, _) in enumerate(curves)],
     )
 
 
@@ -178,11 +178,11 @@ def reliability_chart(bins: Sequence[Mapping[str, float]], error: float) -> Figu
     most = max(b["rows"] for b in bins)
     chart.diagonal()
     for b in bins:
-        said = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
-        chart.bar(b["low"], b["high"], 0.25 * b["rows"] / most, 7, said)
+        tip = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
+        chart.bar(b["low"], b["high"], 0.25 * b["rows"] / most, 7, tip)
     for b in bins:
-        said = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
-        chart.point(b["confidence"], b["accuracy"], 0, said)
+        tip = f"{b['rows']:.0f} rows: confidence {b['confidence']:.3f}, right {b['accuracy']:.3f}"
+        chart.point(b["confidence"], b["accuracy"], 0, tip)
     return Figure(
         "Calibration (reliability diagram)",
         f"Dots on the dashed line mean that of the rows it is 80% sure of, 80% are right; below it is over-confident. "
@@ -224,17 +224,18 @@ def coverage_chart(levels: Sequence[tuple[float, float, float]]) -> Figure:
     chart = Chart(Axis(0, 1, "level of the interval"), Axis(0, 1, "share of observations inside"))
     chart.diagonal()
     for level, inside, _ in levels:
-        chart.point(level, inside, 0, f"{level:.0%} intervals hold {inside:.1%}")
+        chart.point(level, inside, 0, f"{level:.0%} prediction intervals cover {inside:.1%}")
     return Figure(
-        "Do its intervals hold what they promise?",
-        "Dots on the dashed line mean that 95% intervals hold 95% of new observations; below it they are too narrow.",
+        "Coverage of prediction intervals",
+        "Dots on the dashed line mean that 95% prediction intervals cover 95% of new observations; below it they are "
+        "too narrow.",
         chart.render("Coverage of predictive intervals against their level"),
         ["level", "share inside", "mean width"],
         [[f"{level:.0%}", percent(inside), number(width)] for level, inside, width in levels],
     )
 
 
-def entropy_chart(curves: Mapping[str, Sequence[float]], classes: int, said: str = "") -> Figure:
+def entropy_chart(curves: Mapping[str, Sequence[float]], classes: int, addition: str = "") -> Figure:
     """Share of the rows whose entropy is at most x: quantiles at equal steps, one line a data set or run."""
     top = max(math.log(max(classes, 2)), *(max(values) for values in curves.values()))
     chart = Chart(Axis(0, top * 1.02, "entropy of the averaged probabilities, nats"), Axis(0, 1, "share of the rows"))
@@ -248,7 +249,7 @@ def entropy_chart(curves: Mapping[str, Sequence[float]], classes: int, said: str
     return Figure(
         "Does it notice what it was not made for?",
         f"The further right a line, the more doubt; out-of-distribution rows should lie right of the in-distribution "
-        f"ones, near the dashed line of knowing nothing.{said}",
+        f"ones, near the dashed line of knowing nothing.{addition}",
         chart.render("Entropy of predictions in and out of distribution"),
         ["rows", *(f"{s:.0%} below" for s in steps)],
         lines,
@@ -293,8 +294,8 @@ def share_ticks(least: float) -> list[tuple[float, str]]:
     """
     low = math.floor(math.log10(least))
     leads = (1, 2, 5) if low >= -2 else (1,)
-    found = [(lead * 10.0**e, f"{100 * lead * 10.0**e:g}%") for e in range(low, 1) for lead in leads]
-    return [(value, text) for value, text in found if value <= 1]
+    ticks = [(lead * 10.0**e, f"{100 * lead * 10.0**e:g}%") for e in range(low, 1) for lead in leads]
+    return [(value, text) for value, text in ticks if value <= 1]
 
 
 def _some(count: int, most: int = MOST_LINES) -> list[int]:

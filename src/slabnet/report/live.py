@@ -78,7 +78,7 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
     head = likelihood_of(net).head(net.outputs)
     assert head is not None  # else `why_absent` said so
     numbers = subject.answer is Answer.NUMBERS
-    found: dict[str, Any] = {
+    network: dict[str, Any] = {
         "layers": layers,
         "activation": net.spec["activation"],
         "head": head.name,
@@ -90,16 +90,16 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
         "structure": measured.selects and subject.selection is None,
     }
     if numbers:
-        found["noise"] = {"log": list(head.log), "sd": list(head.sd)}
+        network["noise"] = {"log": list(head.log), "sd": list(head.sd)}
         scale = subject.scale_y
-        found["response"] = {
+        network["response"] = {
             "name": subject.target or "response",
             "centre": 0.0 if scale is None else float(scale.centre.reshape(-1)[0]),
             "scale": 1.0 if scale is None else float(scale.scale.reshape(-1)[0]),
         }
     if subject.image_shape is not None:
-        return found | {"kind": "image", "shape": list(subject.image_shape)} | _images(measured, rows)
-    return found | {"kind": "table", "controls": _controls(measured, rows)}
+        return network | {"kind": "image", "shape": list(subject.image_shape)} | _images(measured, rows)
+    return network | {"kind": "table", "controls": _controls(measured, rows)}
 
 
 def _masks(measured: Measured) -> dict[str, Tensor]:
@@ -158,14 +158,14 @@ def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:
     belongs = {
         first + k: (name, levels, first) for name, levels, first in subject.categories for k in range(len(levels))
     }
-    found: dict[int, dict[str, Any]] = {}
+    controls: dict[int, dict[str, Any]] = {}
     for i in used:
         if i in belongs:
             name, levels, first = belongs[i]
-            found[first] = _choice(subject, name, levels, first)
+            controls[first] = _choice(subject, name, levels, first)
         else:
-            found[i] = _range(subject, i, None if table is None else table[:, i], rows)
-    return list(found.values())
+            controls[i] = _range(subject, i, None if table is None else table[:, i], rows)
+    return list(controls.values())
 
 
 def _scale_of(subject: Subject, i: int) -> tuple[float, float]:

@@ -148,25 +148,25 @@ class Measured:
         return [self._other_way(*way, post) for way in self._kinds(post)]
 
     def _kinds(self, post: bool) -> list[tuple[str, str, Draw, int]]:
-        found: list[tuple[str, str, Draw, int]] = []
+        kinds: list[tuple[str, str, Draw, int]] = []
         if not post:
             gamma = "SIM" if self.selects else "ALL"
-            found += [(gamma, "SIM", exact, 1), (gamma, "SIM", exact, WAYS_DRAWS)] if self.layers else []
-            found += [("ALL", "EXP", mean, 1)]
+            kinds += [(gamma, "SIM", exact, 1), (gamma, "SIM", exact, WAYS_DRAWS)] if self.layers else []
+            kinds += [("ALL", "EXP", mean, 1)]
         if self.chosen is not None:
             drawn = fixed(self.chosen.masks, exact)
-            found += [("MED", "SIM", drawn, 1), ("MED", "SIM", drawn, WAYS_DRAWS)]
-            found += [("MED", "EXP", fixed(self.chosen.masks), 1)]
-        return found
+            kinds += [("MED", "SIM", drawn, 1), ("MED", "SIM", drawn, WAYS_DRAWS)]
+            kinds += [("MED", "EXP", fixed(self.chosen.masks), 1)]
+        return kinds
 
     def _other_way(self, gamma: str, beta: str, draw: Draw, draws: int, post: bool) -> dict[str, Any]:
         """The same for a number (its RMSE, in the response's own unit) or for yes and no."""
         assert self.subject.test is not None
         x, y = self.subject.test
-        found = predict(self.net, x, draws, draw=draw, seed=self.seed)
-        value = rmse(found, y) * self.unit if found.answer is Answer.NUMBERS else accuracy(found, y)
-        row = {"gamma": gamma, "beta": beta, "draws": found.draws, "post_trained": post, "value": value}
-        return _way(row | {"density_used": found.density_used, "weights": found.used_weights}, "value")
+        prediction = predict(self.net, x, draws, draw=draw, seed=self.seed)
+        value = rmse(prediction, y) * self.unit if prediction.answer is Answer.NUMBERS else accuracy(prediction, y)
+        row = {"gamma": gamma, "beta": beta, "draws": prediction.draws, "post_trained": post, "value": value}
+        return _way(row | {"density_used": prediction.density_used, "weights": prediction.used_weights}, "value")
 
     @property
     def unit(self) -> float:
@@ -267,8 +267,8 @@ class Measured:
         assert self.prediction is not None
         if not self.prediction.predictive:
             return []
-        found = [(level, interval_coverage(self.prediction, self.truth, level)) for level in LEVELS]
-        return [(level, part.coverage, part.width * self.unit) for level, part in found]
+        coverages = [(level, interval_coverage(self.prediction, self.truth, level)) for level in LEVELS]
+        return [(level, part.coverage, part.width * self.unit) for level, part in coverages]
 
 
 def as_classes(prediction: Prediction) -> Prediction:

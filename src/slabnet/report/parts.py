@@ -15,7 +15,7 @@ from slabnet.report.charts import Figure
 class Case:
     """One row of data: what it is (an image, or values), what the draws say of it, and the same in words."""
 
-    said: str
+    caption: str
     picture: Markup
     image: Markup | None = None
     values: tuple[tuple[str, str], ...] = ()

@@ -102,11 +102,11 @@ def network_picture(
     for source, target, mu, alpha in sorted(edges, key=lambda edge: abs(edge[2])):
         (a, b), (c, d) = place(*source), place(*target)
         kind = "plus" if mu > 0 else "minus"
-        said = f"{_name(names, *source)} → {_name(names, *target)}: mean {mu:.3g}, alpha {alpha:.2f}"
+        tip = f"{_name(names, *source)} → {_name(names, *target)}: mean {mu:.3g}, alpha {alpha:.2f}"
         parts.append(
             f'<line class="edge {kind}" x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke-width='
             f'"{0.5 + 2 * abs(mu) / strongest:.2f}" stroke-opacity="{0.35 + 0.65 * abs(mu) / strongest:.2f}">'
-            f"<title>{escape(said)}</title></line>"
+            f"<title>{escape(tip)}</title></line>"
         )
     for column, here in enumerate(units):
         for unit in here:
@@ -204,9 +204,9 @@ def _shrunk(mu: NDArray[Any], inside: NDArray[Any]) -> tuple[NDArray[Any], NDArr
     if max(steps) == 1:
         return mu, inside
     pads = [(0, -side % step) for side, step in zip(mu.shape, steps, strict=True)]
-    kept = np.pad(np.where(inside, mu, 0.0), pads)
-    rows, columns = kept.shape[0] // steps[0], kept.shape[1] // steps[1]
-    blocks = kept.reshape(rows, steps[0], columns, steps[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
+    padded = np.pad(np.where(inside, mu, 0.0), pads)
+    rows, columns = padded.shape[0] // steps[0], padded.shape[1] // steps[1]
+    blocks = padded.reshape(rows, steps[0], columns, steps[1]).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
     best = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
     return best, best != 0
 

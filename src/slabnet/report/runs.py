@@ -61,10 +61,10 @@ def _best(group: Group) -> dict[str, float]:
 
 def _ways(group: Group) -> list[dict[str, Any]]:
     """Medians over the runs of a group, one for each way to predict."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    rows_of: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in group.runs:
         for row in run["rows"]:
-            found.setdefault((row["gamma"], row["beta"], row["post_trained"], row["draws"]), []).append(row)
+            rows_of.setdefault((row["gamma"], row["beta"], row["post_trained"], row["draws"]), []).append(row)
     return [
         {
             "way": f"gamma {gamma}, beta {beta}{', post-trained' if post else ''}, {draws} averaged",
@@ -73,12 +73,12 @@ def _ways(group: Group) -> list[dict[str, Any]]:
             "post_trained": post,
             "draws": draws,
         }
-        for (gamma, beta, post, draws), rows in found.items()
+        for (gamma, beta, post, draws), rows in rows_of.items()
     ]
 
 
 def _pictures(groups: Sequence[Group]) -> list[Section]:
-    found: list[Section] = []
+    sections: list[Section] = []
     for dataset in dict.fromkeys(group.dataset for group in groups):
         here = [group for group in groups if group.dataset == dataset]
         figures = [_scatter(here)]
@@ -105,15 +105,15 @@ def _pictures(groups: Sequence[Group]) -> list[Section]:
             history = group.runs[0]["history"].get("fit")
             if history and any(value for value in history["kl"]):
                 figures.append(charts.named(charts.bound_chart(history), group.label))
-        found.append(
+        sections.append(
             Section(
-                f"set-{len(found)}",
+                f"set-{len(sections)}",
                 f"On {dataset}",
                 ["Lines and histograms are of the first run of a setting."],
                 figures,
             )
         )
-    return found
+    return sections
 
 
 def _scatter(groups: Sequence[Group]) -> charts.Figure:
@@ -160,17 +160,17 @@ def _averaging(curves: dict[str, list[dict[str, float]]]) -> charts.Figure:
 
 
 def _tables(records: list[dict[str, Any]]) -> list[Section]:
-    found = []
+    sections = []
     for name, make in TABLES.items():
         table = make(records)
         if table.lines:
-            found.append(Section(f"table-{name}", table.title, [HOW[name]], kind="table", more={"table": table}))
-    return found
+            sections.append(Section(f"table-{name}", table.title, [HOW[name]], kind="table", more={"table": table}))
+    return sections
 
 
 def _settings(records: list[dict[str, Any]]) -> Section:
     commands = "\n".join(record["command"] for record in records)
-    said = sorted({line for record in records for line in record["plan"].get("departures", ())})
+    departures = sorted({line for record in records for line in record["plan"].get("departures", ())})
     versions = sorted({f"{name} {value}" for record in records for name, value in record["versions"].items()})
     seconds = sum(sum(record["seconds"].values()) for record in records)
     facts = [
@@ -179,5 +179,5 @@ def _settings(records: list[dict[str, Any]]) -> Section:
         ("time of all runs", f"{short(seconds)} s"),
     ]
     code = [("To repeat them, as the records say", commands)]
-    code += [("Where the settings are not those of the paper's text", "\n".join(said))] if said else []
+    code += [("Where the settings are not those of the paper's text", "\n".join(departures))] if departures else []
     return Section("settings", "How to repeat it", facts=facts, code=code)

@@ -27,7 +27,7 @@ THRESHOLDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.99
 def model_sections(measured: Measured, no_rows: bool) -> tuple[list[Section], dict[str, Any]]:
     """The sections of the page, and the numbers its script runs on."""
     data: dict[str, Any] = {}
-    found = [
+    sections = [
         _summary(measured),
         _live(measured, no_rows, data),
         _ways(measured),
@@ -40,7 +40,7 @@ def model_sections(measured: Measured, no_rows: bool) -> tuple[list[Section], di
         _ood(measured),
         _settings(measured),
     ]
-    return [section for section in found if section is not None], data
+    return [section for section in sections if section is not None], data
 
 
 def _summary(measured: Measured) -> Section:
@@ -69,16 +69,16 @@ def _how_good(measured: Measured) -> list[str]:
     if prediction.answer is Answer.NUMBERS:
         return [_error_said(measured, averaged, count)]
     if scores is None:
-        return [f"{averaged}, it is right for {percent(measured.score, 2)} of {short(count)} test rows."]
+        return [f"{averaged}, its accuracy is {percent(measured.score, 2)} on {short(count)} test rows."]
     names = measured.subject.classes(prediction.mean.shape[1])
     missed = [names[k] for k in scores["never_predicted"]]
-    said = f"{averaged}, it is right for {percent(scores['accuracy'], 2)} of {short(count)} test rows"
-    said = f"{said}; always saying the most frequent class is right for {percent(scores['baseline'], 2)}."
+    sentence = f"{averaged}, its accuracy is {percent(scores['accuracy'], 2)} on {short(count)} test rows"
+    sentence = f"{sentence}; always saying the most frequent class gives {percent(scores['baseline'], 2)}."
     if missed:
-        said = f"It never predicts {' or '.join(missed)}. {said}"
+        sentence = f"It never predicts {' or '.join(missed)}. {sentence}"
     area = "" if scores["auc"] is None else f", area under the ROC curve {number(scores['auc'], 3)}"
     more = f"Balanced accuracy {percent(scores['balanced_accuracy'], 2)}, log-loss {number(scores['log_loss'], 3)}"
-    lines = [said, f"{more}, Brier score {number(scores['brier'], 3)}{area}."]
+    lines = [sentence, f"{more}, Brier score {number(scores['brier'], 3)}{area}."]
     if not scores["decided"]:
         return [*lines, f"None of them reaches the {DOUBT} it takes to decide without doubt."]
     share, good = percent(scores["decided"] / count), percent(scores["accuracy_decided"], 2)
@@ -96,25 +96,25 @@ def _error_said(measured: Measured, averaged: str, count: int) -> str:
     scores, prediction = measured.scores, measured.prediction
     assert scores is not None
     assert prediction is not None
-    said = f"{averaged}, its error ({measured.measure}) is {number(measured.score)} on {short(count)} test rows"
-    said += f" (always saying the mean: {number(scores['baseline'])}"
-    said += ")" if scores["r2"] is None else f"; R2 {number(scores['r2'], 3)})"
+    sentence = f"{averaged}, its error ({measured.measure}) is {number(measured.score)} on {short(count)} test rows"
+    sentence += f" (always saying the mean: {number(scores['baseline'])}"
+    sentence += ")" if scores["r2"] is None else f"; R2 {number(scores['r2'], 3)})"
     if "coverage" not in scores:
-        return f"{said}; a {prediction.kind} response says no intervals."
-    return f"{said}, and its {DOUBT:.0%} intervals hold {percent(scores['coverage'])} of them."
+        return f"{sentence}; a {prediction.kind} response has no intervals."
+    return f"{sentence}, and its {DOUBT:.0%} prediction intervals cover {percent(scores['coverage'])} of them."
 
 
 def _live(measured: Measured, no_rows: bool, data: dict[str, Any]) -> Section:
     why = why_absent(measured)
     if why is not None:
-        return Section("live", "The network, alive", [why])
+        return Section("live", "Interactive network", [why])
     packed = data["network"] = pack_network(measured, rows=not no_rows)
     kind = f"live-{packed['kind']}"
     pick = ", or pick a test image" if packed.get("images") else ""
     what = f"Draw an image{pick}" if kind == "live-image" else "Move the inputs"
     text = f"{what}: {DRAWS} networks, drawn from what is left after selection, answer in this page. Nothing leaves it."
     return Section(
-        "live", "The network, alive", [text], kind=kind, more={"network": packed, "picks": _picks(measured, packed)}
+        "live", "Interactive network", [text], kind=kind, more={"network": packed, "picks": _picks(measured, packed)}
     )
 
 
@@ -140,7 +140,7 @@ def _inputs(measured: Measured) -> Section | None:
     if reach is None:
         return None
     if shape is not None and len(reach) == shape[0] * shape[1]:
-        return Section("inputs", "Which inputs matter", figures=_maps(measured, shape))
+        return Section("inputs", "Feature importance", figures=_maps(measured, shape))
     effects, names = measured.effects, measured.subject.inputs
     inside = (
         set()
@@ -159,7 +159,7 @@ def _inputs(measured: Measured) -> Section | None:
         for i in order
     ]
     return Section(
-        "inputs", "Which inputs matter", figures=[charts.importance_chart(rows, measured.reach_before, with_effects)]
+        "inputs", "Feature importance", figures=[charts.importance_chart(rows, measured.reach_before, with_effects)]
     )
 
 
@@ -167,11 +167,11 @@ def _maps(measured: Measured, shape: tuple[int, int]) -> list[Figure]:
     """How often drawn models use a pixel, and how much it moves the answer."""
     reach, before, alpha, effects = measured.reach, measured.reach_before, measured.pixel_alpha, measured.effects
     assert reach is not None
-    share = {"share of drawn models": reach}
+    share = {"posterior inclusion probability": reach}
     if alpha is not None and before is not None and before > SATURATED:
         how = (
             "The stronger its colour, the surer it is that some weight reads the pixel: the largest alpha of the "
-            "weights that do. (The share of drawn models with a path from it says little in so wide a network: "
+            "weights that do. (The probability of a path from it says little in so wide a network: "
             f"{percent(before)} before any data.)"
         )
         often = pictures.input_map("Which pixels are read", how, "largest alpha", alpha, shape, share)
@@ -179,7 +179,7 @@ def _maps(measured: Measured, shape: tuple[int, int]) -> list[Figure]:
         yardstick = "" if before is None else f" (the prior alone would give {percent(before)} to each)"
         how = f"The stronger its colour, the more drawn models have a path from the pixel to an output{yardstick}."
         more = {} if alpha is None else {"largest alpha": alpha}
-        often = pictures.input_map("Which pixels are read", how, "share of drawn models", reach, shape, more)
+        often = pictures.input_map("Which pixels are read", how, "posterior inclusion probability", reach, shape, more)
     if effects is None or not effects.max() > 0:
         return [often]
     how = (
@@ -305,7 +305,7 @@ def _cases(measured: Measured, no_rows: bool) -> Section | None:
             "probabilities. Green is the truth, red a wrong prediction."
         )
     return Section(
-        "cases", "Single cases", [text], kind="cases", cases=[(title, list(found)) for title, found in groups]
+        "cases", "Single cases", [text], kind="cases", cases=[(title, list(cases)) for title, cases in groups]
     )
 
 

@@ -123,7 +123,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     if name is None and card.data in DATA_SETS:
         name = card.data
     split: Split | None = None
-    own, numbers = None, None
+    rows_of_table, numbers = None, None
     if name is not None and card.table is not None and _has_sides(card):
         notes.append(
             f"A page does not judge rows of a {likelihood_of(net).name} response, which have more than inputs."
@@ -132,8 +132,8 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     if name in DATA_SETS and card.table is not None:
         refuse("report", "--data", "a table with the columns that were fitted", name)
     if name is not None and card.table is not None:
-        own, numbers, said = _table_rows(card, Path(name))
-        notes += said
+        rows_of_table, numbers, remarks = _table_rows(card, Path(name))
+        notes += remarks
     elif name is not None:
         try:
             split = _split_of(name, net, model)
@@ -149,7 +149,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     return Subject(
         net=net,
         title=f"{job.get('file') or card.data or name or model.stem}",
-        test=own if split is None else split.test,
+        test=rows_of_table if split is None else split.test,
         data=name,
         selection=None if header.get("rule") is None else load_selection(model, net),
         rows=card.rows if same else None,
@@ -197,13 +197,13 @@ def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
         refuse("report", "--data", f"a table with the column {one_line(target)}, which was fitted", str(path))
     answers = table.pop(target)
     known = with_answers(answers, estimator.classes is not None)
-    said = _whose(card.job, path)
+    notes = _whose(card.job, path)
     aside = held_out(card.job, path, answers, estimator.classes is not None, table)
     if aside is not None and len(aside):
         known = aside.tolist()
-        said = [f"The rows below are the {len(aside)} that were held out when it was fitted."]
+        notes = [f"The rows below are the {len(aside)} that were held out when it was fitted."]
     elif aside is not None:
-        said = ["The rows below were also fitted, since none were held out: they make it look better than it is."]
+        notes = ["The rows below were also fitted, since none were held out: they make it look better than it is."]
     if not known:
         refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
@@ -221,15 +221,15 @@ def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
     else:
         numbers = as_numbers(values, target, "report", [i + 1 for i in known], learned.target).reshape(len(rows), -1)
         y = torch.as_tensor(numbers if scale_y is None else scale_y.apply(numbers))
-    return (torch.as_tensor(rows), y), [i + 1 for i in known], said
+    return (torch.as_tensor(rows), y), [i + 1 for i in known], notes
 
 
 def _whose(job: Any, path: Path) -> list[str]:
     """What is said of rows of another file than the one that was fitted."""
     if not isinstance(job, Mapping):
         return []
-    said = f"The rows below are those of {path.name}, another file than the one that was fitted"
-    return [f"{said}: rows that are in both would make it look better than it is."]
+    note = f"The rows below are those of {path.name}, another file than the one that was fitted"
+    return [f"{note}: rows that are in both would make it look better than it is."]
 
 
 def _ood(name: str | None, net: Network) -> tuple[str, Tensor] | None:
@@ -243,29 +243,29 @@ def _ood(name: str | None, net: Network) -> tuple[str, Tensor] | None:
     return name, x
 
 
-def _scale(kept: ScalingCard | None) -> Scaling | None:
-    return None if kept is None else Scaling.from_dict(kept.model_dump())
+def _scale(card: ScalingCard | None) -> Scaling | None:
+    return None if card is None else Scaling.from_dict(card.model_dump())
 
 
 def _categories(table: Any) -> list[tuple[str, Sequence[str], int]]:
     """The columns of a table that became an input for each of their levels."""
-    found: list[tuple[str, Sequence[str], int]] = []
+    categories: list[tuple[str, Sequence[str], int]] = []
     place = 0
     for column in Table.from_dict(table).columns if table else ():
         if column.kind == "category" and column.base is None:
-            found.append((column.name, column.levels, place))
+            categories.append((column.name, column.levels, place))
         place += len(column.inputs)
-    return found
+    return categories
 
 
 def _indicators(table: Any) -> frozenset[int]:
     """Positions of the inputs of a table that are zero or one."""
-    found: set[int] = set()
+    places_of_indicators: set[int] = set()
     if table:
         learned = Table.from_dict(table)
         for column, places in zip(learned.columns, learned.column_groups.values(), strict=True):
-            found |= set(places if column.kind == "category" else places[1:])
-    return frozenset(found)
+            places_of_indicators |= set(places if column.kind == "category" else places[1:])
+    return frozenset(places_of_indicators)
 
 
 def _table_command(job: Mapping[str, Any], model: Path) -> str:
@@ -292,16 +292,16 @@ def _command(card: FitCard, model: Path) -> str | None:
         return _table_command(card.job, model)
     if card.recipe is None or card.data is None or card.data not in DATA_SETS:
         return None
-    kept = Recipe(**card.recipe)
+    recipe = Recipe(**card.recipe)
     words = ["slabnet", "fit", card.data, "--out", model.name]
     for name in Recipe.names():
         known = Recipe.named(name)
-        network = known.network.model_copy(update={"method": kept.network.method, "hidden": kept.network.hidden})
-        train = known.train.model_copy(update={"epochs": kept.train.epochs, "seed": kept.train.seed})
-        if known.model_copy(update={"network": network, "train": train}) != kept:
+        network = known.network.model_copy(update={"method": recipe.network.method, "hidden": recipe.network.hidden})
+        train = known.train.model_copy(update={"epochs": recipe.train.epochs, "seed": recipe.train.seed})
+        if known.model_copy(update={"network": network, "train": train}) != recipe:
             continue
-        words += ["--recipe", name, "--method", kept.network.method, "--seed", str(kept.train.seed)]
-        words += ["--hidden", ",".join(map(str, kept.network.hidden))] if kept.network.hidden else []
-        words += [] if kept.train.epochs is None else ["--epochs", str(kept.train.epochs)]
+        words += ["--recipe", name, "--method", recipe.network.method, "--seed", str(recipe.train.seed)]
+        words += ["--hidden", ",".join(map(str, recipe.network.hidden))] if recipe.network.hidden else []
+        words += [] if recipe.train.epochs is None else ["--epochs", str(recipe.train.epochs)]
         return shlex.join(words)
     return shlex.join([*words, "--config", "settings.toml"])

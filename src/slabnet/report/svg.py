@@ -49,11 +49,11 @@ class Axis:
                 step = max(1, (last - first) // 4)
                 return [(10.0**e, _power(e)) for e in range(first, last + 1, step)]
             lead = math.floor(math.log10(self.low))
-            found = [k * 10.0**e for e in range(lead, lead + 4) for k in (1, 2, 5)]
-            found = [value for value in found if self.low <= value <= self.high] or [self.low, self.high]
+            values = [k * 10.0**e for e in range(lead, lead + 4) for k in (1, 2, 5)]
+            values = [value for value in values if self.low <= value <= self.high] or [self.low, self.high]
         else:
-            found = nice_steps(self.low, self.high)
-        return list(zip(found, told_apart(found, THIN), strict=True))
+            values = nice_steps(self.low, self.high)
+        return list(zip(values, told_apart(values, THIN), strict=True))
 
 
 @dataclass
@@ -84,12 +84,12 @@ class Chart:
         """A "dot", "square" or "diamond" (with "ring": an empty one), with a title that a pointer shows."""
         a, b = self.px(x), self.py(y)
         mark = f'class="{kind} s{colour % SERIES}"'
-        said = f"<title>{escape(title)}</title>" if title else ""
+        tip = f"<title>{escape(title)}</title>" if title else ""
         if "square" in kind or "diamond" in kind:
             turn = f' transform="rotate(45 {a:.1f} {b:.1f})"' if "diamond" in kind else ""
-            self.parts.append(f'<rect {mark}{turn} x="{a - 4:.1f}" y="{b - 4:.1f}" width="8" height="8">{said}</rect>')
+            self.parts.append(f'<rect {mark}{turn} x="{a - 4:.1f}" y="{b - 4:.1f}" width="8" height="8">{tip}</rect>')
         else:
-            self.parts.append(f'<circle {mark} cx="{a:.1f}" cy="{b:.1f}" r="4.5">{said}</circle>')
+            self.parts.append(f'<circle {mark} cx="{a:.1f}" cy="{b:.1f}" r="4.5">{tip}</circle>')
 
     def bar(self, left: float, right: float, value: float, colour: int, title: str = "") -> None:
         """A bar from the bottom of the chart."""

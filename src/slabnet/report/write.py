@@ -140,10 +140,10 @@ def _some_rows(subject: Subject) -> Subject:
         return subject
     rows = len(subject.test[1])
     places = torch.linspace(0, rows - 1, MOST_ROWS).long()
-    said = f"It is judged here by {MOST_ROWS} of the {rows} test rows, evenly spaced."
+    note = f"It is judged here by {MOST_ROWS} of the {rows} test rows, evenly spaced."
     numbers = None if subject.row_numbers is None else [subject.row_numbers[i] for i in places.tolist()]
     test = (subject.test[0][places], subject.test[1][places])
-    return replace(subject, test=test, notes=[*subject.notes, said], row_numbers=numbers)
+    return replace(subject, test=test, notes=[*subject.notes, note], row_numbers=numbers)
 
 
 def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
