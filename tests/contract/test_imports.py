@@ -39,6 +39,7 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, name in enumerate(ROOMS)}
 MOST_LOOSE = 8  # names beside the folders
+MOST_LINES = 60  # of a function
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 
@@ -84,6 +85,16 @@ def test_tests_mirror_the_rooms() -> None:
 
 def test_files_have_one_job() -> None:
     long = {str(p): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    assert not long
+
+
+def test_functions_are_short() -> None:
+    long = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                long |= {f"{path.name}:{node.name}": lines} if lines > MOST_LINES else {}
     assert not long
 
 

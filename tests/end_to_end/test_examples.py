@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
@@ -12,9 +13,11 @@ from benchmarks.record import DOCS, ROOT
 from tests.pages import check_shown, commands, examples, run_page, same, site_pages
 
 import slabnet as sn
+from slabnet.config.settings import DATA_SETS
 from slabnet.config.slabs import SLABS
 from slabnet.model.likelihoods import LIKELIHOODS
 from slabnet.model.networks import WRAPPERS
+from slabnet.prediction.evaluation import METRICS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *site_pages()]
 MARKED: dict[Path, list[pytest.MarkDecorator]] = {
@@ -27,8 +30,12 @@ WITH_EXAMPLES = [pytest.param(p, marks=MARKED.get(p, ()), id=str(p.relative_to(R
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a page adds to a registry is gone after it."""
-    with mock.patch.dict(sn.METHODS), mock.patch.dict(WRAPPERS), mock.patch.dict(LIKELIHOODS), mock.patch.dict(SLABS):
+    named = list(DATA_SETS)
+    with ExitStack() as stack:
+        for table in (sn.METHODS, WRAPPERS, LIKELIHOODS, SLABS, METRICS):
+            stack.enter_context(mock.patch.dict(table))
         yield
+    DATA_SETS[:] = named
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES)

@@ -135,18 +135,7 @@ def fit(
     is_table = _check_data("fit", data, "--target", target)
     network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members, "skip": skip}
     settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
-    if not is_table:
-        for name, value in only.items():
-            if value is not None:
-                refuse("fit", name, f"left out for the data set {data}", value)
-    if task is not None:
-        check_choice("fit", "--task", task, ("classification", "regression"))
-    check_writable("fit", out)
-    check_report("fit", report)
-    if workers < 1:
-        refuse("fit", "--workers", "a whole number of at least 1", workers)
-    if not checkpoint_every > 0:
-        refuse("fit", "--checkpoint-every", "minutes, more than 0", checkpoint_every)
+    _check_fit(data, {} if is_table else only, task, workers, checkpoint_every, (out, report))
     with _stoppable(out):
         from slabnet.distributed.group import join, launch, leave, restarted
 
@@ -172,6 +161,23 @@ def fit(
         table = f" --data {data}" if is_table else ""
         shown = printable(f"in: {report}" if report else f"with: slabnet report {out}{table} --out report.html")
         print(f"Look at it {shown}")
+
+
+def _check_fit(
+    data: str, left_out: dict[str, Any], task: str | None, workers: int, every: float, written: tuple[Path, Path | None]
+) -> None:
+    """Refuse what a fit cannot be given; left_out: options that must not be there; written: the model and its page."""
+    for name, value in left_out.items():
+        if value is not None:
+            refuse("fit", name, f"left out for the data set {data}", value)
+    if task is not None:
+        check_choice("fit", "--task", task, ("classification", "regression"))
+    check_writable("fit", written[0])
+    check_report("fit", written[1])
+    if workers < 1:
+        refuse("fit", "--workers", "a whole number of at least 1", workers)
+    if not every > 0:
+        refuse("fit", "--checkpoint-every", "minutes, more than 0", every)
 
 
 @contextmanager

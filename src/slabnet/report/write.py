@@ -54,37 +54,26 @@ def write_report(
     """Write one self-contained HTML page about `net` to `out`, with the network itself running in it.
 
     net: a network, or a fitted estimator, which knows names, units and classes itself.
-    test: (x, y) to judge it by, in the network's own units, or as the estimator takes them; without it, what needs test
-        rows is left out.
+    test: (x, y) to judge it by, in the network's own units, or as the estimator takes them; left out: no test rows.
     selection: the model that was chosen and post-trained; else the median model is shown.
     history: what `fit` returned; rows: the ways to predict, where they were measured already.
-    scale_x, scale_y: how inputs and response were standardised, to show them as they were.
-    image_shape: (height, width) where a row of x is an image. ood: (name, x) of out-of-distribution rows.
-    no_rows: leave out every raw row: no single cases, no test images. foreign: what `ood` was called in 0.1.
+    scale_x, scale_y: how inputs and response were standardised. image_shape: (height, width) of rows that are images.
+    ood: (name, x) of out-of-distribution rows; in 0.1 `foreign`. no_rows: leave out single cases and test images.
 
     >>> import tempfile
     >>> from slabnet.model.networks import mlp
-    >>> x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = write_report(f"{folder}/r.html", mlp((3, 2)), (x, (x[:, 0] > 0).long()))
+    ...     page = write_report(f"{folder}/r.html", mlp((3, 2)), (torch.eye(3), torch.arange(3) % 2))
     ...     page.read_text().startswith("<!doctype html>")
     True
     """
     check_writable("write_report", out)
-    if foreign is not None:
-        warnings.warn("write_report: foreign is called ood now, and will go", DeprecationWarning, stacklevel=2)
-    outside = foreign if ood is None else ood
     if isinstance(net, SlabEstimator):
         return write_page(out, model_page(subject_of(net, test, title, target), no_rows), "write_report")
-    if not isinstance(net, nn.Module):
-        refuse("write_report", "net", "a network or a fitted estimator", type(net).__name__)
-    ready = None if test is None else _ready(net, *test)
-    if ready is not None:
-        _check_width(ready[0][0].numel(), image_shape, input_names)
     subject = Subject(
         net=net,
         title=title,
-        test=ready,
+        test=_ready(net, test, image_shape, input_names),
         selection=selection,
         rows=rows,
         epochs=None if history is None else history.columns(),
@@ -94,7 +83,7 @@ def write_report(
         image_shape=image_shape,
         scale_x=scale_x,
         scale_y=scale_y,
-        ood=None if outside is None else (outside[0], torch.as_tensor(outside[1])),
+        ood=_renamed(ood, foreign),
         settings=settings if settings is not None else {} if history is None else dict(history.config),
         seed=seed,
         command=command,
@@ -146,7 +135,26 @@ def _some_rows(subject: Subject) -> Subject:
     return replace(subject, test=test, notes=[*subject.notes, note], row_numbers=numbers)
 
 
-def _ready(net: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+def _renamed(ood: tuple[str, Any] | None, foreign: tuple[str, Any] | None) -> tuple[str, Tensor] | None:
+    """Out-of-distribution rows, under the name of 0.1 too."""
+    if foreign is not None:
+        warnings.warn("write_report: foreign is called ood now, and will go", DeprecationWarning, stacklevel=3)
+    outside = foreign if ood is None else ood
+    return None if outside is None else (outside[0], torch.as_tensor(outside[1]))
+
+
+def _ready(
+    net: nn.Module,
+    test: tuple[Any, Any] | None,
+    image_shape: tuple[int, int] | None,
+    input_names: Sequence[str] | None,
+) -> tuple[Tensor, Tensor] | None:
+    """Test rows as the network takes them; refuses what does not fit each other."""
+    if not isinstance(net, nn.Module):
+        refuse("write_report", "net", "a network or a fitted estimator", type(net).__name__)
+    if test is None:
+        return None
     device, dtype = device_of(net)
-    rows, target = Prepare(net, likelihood_of(net), dtype, device, "write_report")(x, y)
+    rows, target = Prepare(net, likelihood_of(net), dtype, device, "write_report")(*test)
+    _check_width(rows[0].numel(), image_shape, input_names)
     return rows, response_of(target)
