@@ -332,7 +332,7 @@ def _far(table: NDArray[np.float64], names: list[str], rows: list[int]) -> list[
 
 def _estimator(task: Task, job: TableJob) -> SlabEstimator:
     network, recipe = job.recipe.network, job.recipe
-    kind: Any = SlabClassifier if task == "classification" else SlabRegressor
+    kind = SlabClassifier if task == "classification" else SlabRegressor
     prior = recipe.prior if recipe.prior.model_fields_set else None
     options: dict[str, Any] = {
         "hidden": network.hidden if "hidden" in network.model_fields_set else None,
@@ -345,7 +345,7 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
     }
     options |= job.response.options()
     options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
-    return kind(**options, random_state=job.seed, verbose=1)  # type: ignore[no-any-return]
+    return kind(**options, random_state=job.seed, verbose=1)
 
 
 def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels, sides: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ and shared by all who receive it, so such neurons stay; only what sends nothing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, overload
 
 import torch
@@ -232,7 +233,7 @@ def _sending(net: nn.Module, chosen: Selection) -> Selection:
     return _trim(net, describe(net, masks, chosen.rule, chosen.threshold))
 
 
-def _build(net: nn.Module, masks: Any, keep: Keep, likelihood: Likelihood) -> Compact:
+def _build(net: nn.Module, masks: Mapping[str, Mask], keep: Keep, likelihood: Likelihood) -> Compact:
     chain = chain_of(net)
     assert chain is not None
     wanted = {link.name: unit_edges(link.layer, masks[link.name][0]).any(0) for link in chain}

@@ -11,7 +11,7 @@ import re
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import (
     Field,
@@ -27,6 +27,14 @@ from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS
 from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
+
+
+@runtime_checkable
+class Listed(Protocol):
+    """An array of numpy or torch, which can say itself as a list."""
+
+    def tolist(self) -> Any: ...
+
 
 DATA_SETS = ["digits", "mnist", "fashion-mnist"]  # by name; `data.register` adds to them
 TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
@@ -141,7 +149,7 @@ class Prior(Settings):
     @field_validator("include", "exclude", mode="before")
     @classmethod
     def _positions(cls, value: Any, info: ValidationInfo) -> Any:
-        plain = value.tolist() if hasattr(value, "tolist") else value
+        plain = value.tolist() if isinstance(value, Listed) else value
         numbers = list(plain) if isinstance(plain, (list, tuple)) else None
         if numbers is None or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
             raise ValueError(f"{info.field_name} must be a list of positions of inputs, got {one_line(value)}")
@@ -366,7 +374,7 @@ def _check_keys(text: str, path: str | Path) -> None:
 
 def _inside(value: Any, name: str, allowed: str, low: float, high: float) -> Any:
     """`value` if it is a number, or a non-empty list of numbers, strictly between low and high."""
-    plain = value.tolist() if hasattr(value, "tolist") else value
+    plain = value.tolist() if isinstance(value, Listed) else value
     numbers = list(plain) if isinstance(plain, (list, tuple)) else [plain]
     good = all(isinstance(v, (int, float)) and not isinstance(v, bool) and low < v < high for v in numbers)
     if not numbers or not good:

@@ -14,7 +14,7 @@ import math
 import numbers
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -152,7 +152,7 @@ def check_number(
 
 def check_whole(where: str, parameter: str, value: Any, *, at_least: int) -> int:
     """Return `value` as an int, or refuse it (bool and 3.0 are not whole numbers here)."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < at_least:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or value.__index__() < at_least:
         refuse(where, parameter, f"a whole number of at least {at_least}", value)
     return int(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,30 @@ from slabnet.core.errors import refuse
 from slabnet.data.reading import Chunk
 
 PLAIN_KINDS = "iuf"  # of numpy's types: columns of them are numbers without more ado
+
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """A table of Arrow, known by what it can do: the library need not be here."""
+
+    column_names: list[str]
+
+    def to_pydict(self) -> dict[str, list[Any]]: ...
+
+
+@runtime_checkable
+class DataFrame(Protocol):
+    """A data frame of pandas or polars."""
+
+    columns: Any
+    dtypes: Any
+
+
+@runtime_checkable
+class PandasColumn(Protocol):
+    """A column of pandas; that of polars has `is_null`."""
+
+    def isna(self) -> Any: ...
 
 
 def columns_of(table: Any, where: str = "Table") -> Chunk:
@@ -29,17 +53,17 @@ def columns_of(table: Any, where: str = "Table") -> Chunk:
 
 def is_arrow(table: Any) -> bool:
     """Whether it is a table of Arrow."""
-    return hasattr(table, "column_names") and hasattr(table, "to_pydict")
+    return isinstance(table, ArrowTable)
 
 
 def is_frame(table: Any) -> bool:
     """Whether it is a data frame of pandas or polars."""
-    return hasattr(table, "columns") and hasattr(table, "dtypes")
+    return isinstance(table, DataFrame)
 
 
 def _values(column: Any) -> Any:
     values = np.asarray(column)
     if values.dtype.kind in PLAIN_KINDS:
         return values
-    gaps = column.isna() if hasattr(column, "isna") else column.is_null()
+    gaps = column.isna() if isinstance(column, PandasColumn) else column.is_null()
     return [None if gap else value for value, gap in zip(column.to_list(), gaps.to_list(), strict=True)]

@@ -36,6 +36,7 @@ from slabnet.selection.rules import InfeasibleModel, median_model, slab_layers, 
 from slabnet.store import save
 from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
+from slabnet.training.members import Fixed
 from slabnet.training.progress import Show
 
 DRAWS = 10
@@ -166,7 +167,7 @@ class _Experiment:
         self.seconds["measure"] = time.perf_counter() - started
         return record
 
-    def _fit(self, stage: str, net: Network, fixed: Any) -> None:
+    def _fit(self, stage: str, net: Network, fixed: Fixed) -> None:
         config = self.plan.train if stage == "fit" else self.plan.post
         checkpoints = Checkpoints(self.files.work / stage)
         before = sum(len(columns["kl"]) for columns in self.histories.values())
@@ -184,7 +185,7 @@ class _Experiment:
         if net.method.wrapper is not None or chosen.feasible is False:
             self._fit("post-chosen", net, chosen)
             return
-        small: Any = compact(net, chosen, keep="distribution")
+        small = compact(net, chosen, keep="distribution")
         self._fit("post-chosen", small, None)
         small.put_back(net)
 

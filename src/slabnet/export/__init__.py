@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from slabnet.core.errors import SlabnetError, check_choice, check_whole, refuse
 from slabnet.core.files import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slabnet.export.plan import Plan
 
 Format = Literal["onnx", "torch", "numpy"]
 FORMATS = ("onnx", "torch", "numpy")
@@ -60,7 +65,7 @@ def export(
     return {"written": written, "format": to, "bytes": len(content), "weights": plan.weights} | plan.about
 
 
-def _writer(to: str) -> Any:
+def _writer(to: str) -> Callable[[Plan], bytes]:
     if to == "onnx":
         from slabnet.export.as_onnx import to_onnx
 

@@ -7,7 +7,7 @@ side, so that both products are one batched product in each direction, and inter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
@@ -204,7 +204,7 @@ def _draw(
     mu: Tensor,
     rho: Tensor,
     omega: Tensor | None,
-    logs: Any,
+    logs: Sequence[Tensor],
     log_s: Tensor,
     seed: Tensor,
     places: Tensor | None,
@@ -224,7 +224,7 @@ def _draw_back(
     mu: Tensor,
     rho: Tensor,
     omega: Tensor | None,
-    logs: Any,
+    logs: Sequence[Tensor],
     log_s: Tensor,
     eps: Tensor,
     soft: Tensor | None,
@@ -242,6 +242,6 @@ def _draw_back(
     return d_mu, d_rho, d_omega
 
 
-def _logs(logs: Any) -> tuple[int, int, int]:
+def _logs(logs: Sequence[Tensor]) -> tuple[int, int, int]:
     """Addresses of log psi and log(1 - psi), and whether there is one for each weight."""
     return (logs[0].data_ptr(), logs[1].data_ptr(), 0 if logs[0].ndim == 0 else 1) if logs else (0, 0, 0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from slabnet.core.records import History, Prediction, Selection
@@ -16,7 +16,7 @@ from slabnet.model.networks import Network
 POSITIVE, NEGATIVE, QUIET = "#c8553d", "#28587b", "#9a9a9a"
 
 
-def plot_history(axes: Any, history: History) -> Any:
+def plot_history(axes: Axes, history: History) -> Axes:
     """Both terms of the bound, a row of data, and the share of weights with alpha above one half."""
     epochs = history.column("epoch")
     axes.plot(epochs, [-v / history.n for v in history.column("log_likelihood")], color=POSITIVE)
@@ -30,7 +30,7 @@ def plot_history(axes: Any, history: History) -> Any:
     return axes
 
 
-def plot_network(axes: Any, net: Network, chosen: Selection, threshold: int = 3000) -> Any:
+def plot_network(axes: Axes, net: Network, chosen: Selection, threshold: int = 3000) -> Axes:
     """The units and the weights that lie on a path from an input to an output; colour is the sign of mu."""
     assert chosen.active is not None
     layers = drawable_layers(net)
@@ -56,7 +56,7 @@ def plot_network(axes: Any, net: Network, chosen: Selection, threshold: int = 30
     return axes
 
 
-def plot_inputs(axes: Any, chosen: Selection, shape: tuple[int, int]) -> Any:
+def plot_inputs(axes: Axes, chosen: Selection, shape: tuple[int, int]) -> Axes:
     """How many weights of the chosen model read each pixel."""
     assert chosen.active is not None
     count = next(iter(chosen.active.values())).sum(0).reshape(shape).cpu().numpy()
@@ -67,7 +67,7 @@ def plot_inputs(axes: Any, chosen: Selection, shape: tuple[int, int]) -> Any:
     return axes
 
 
-def plot_doubtful(axes: Any, split: Split, prediction: Prediction, rows: int = 5) -> Any:
+def plot_doubtful(axes: Axes, split: Split, prediction: Prediction, rows: int = 5) -> Axes:
     """The test images of highest entropy, and what share of the drawn networks votes for which class."""
     assert split.image_shape is not None
     assert prediction.votes is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from slabnet.core.errors import check_number, refuse
@@ -19,7 +20,7 @@ BINS = 20
 COLOURS = {"SIM": "#4c72b0", "ALL": "#8a8a8a", "MED": "#c8553d", "PRN": "#c8553d"}
 
 
-def plot_ways(axes: Any, rows: Sequence[Any]) -> Any:
+def plot_ways(axes: Axes, rows: Sequence[Any]) -> Axes:
     """Accuracy against the share of the weights in use, one mark for each way to predict (rows as Table 1 has them).
 
     Squares average several networks, diamonds use means, circles are single draws; filled ones are post-trained.
@@ -45,7 +46,7 @@ def plot_ways(axes: Any, rows: Sequence[Any]) -> Any:
     return _finish(axes, legend=True)
 
 
-def plot_reliability(axes: Any, prediction: Prediction, y: Tensor, bins: int = 15) -> Any:
+def plot_reliability(axes: Axes, prediction: Prediction, y: Tensor, bins: int = 15) -> Axes:
     """The reliability diagram: the share that is right against how sure it was; below the line is over-confident.
 
     For numbers predicted with `intervals=...`: the share of the observations inside each interval.
@@ -70,7 +71,7 @@ def plot_reliability(axes: Any, prediction: Prediction, y: Tensor, bins: int = 1
     return _finish(axes)
 
 
-def plot_risk_coverage(axes: Any, prediction: Prediction, y: Tensor, threshold: float | None = 0.95) -> Any:
+def plot_risk_coverage(axes: Axes, prediction: Prediction, y: Tensor, threshold: float | None = 0.95) -> Axes:
     """Errors among the decided against the share decided; the line marks what `threshold` decides."""
     curve = risk_coverage(prediction, y)
     axes.plot(curve.coverage.numpy(), curve.risk.numpy(), color=OTHER)
@@ -84,7 +85,7 @@ def plot_risk_coverage(axes: Any, prediction: Prediction, y: Tensor, threshold: 
 
 
 @torch.no_grad()
-def plot_alphas(axes: Sequence[Any], net: nn.Module) -> Sequence[Any]:
+def plot_alphas(axes: Sequence[Axes], net: nn.Module) -> Sequence[Axes]:
     """A histogram of the inclusion probabilities of each layer, on as many axes."""
     layers = slab_layers(net)
     if len(axes) != len(layers):
@@ -96,8 +97,8 @@ def plot_alphas(axes: Sequence[Any], net: nn.Module) -> Sequence[Any]:
 
 
 def plot_importances(
-    axes: Any, net: nn.Module, names: Sequence[str] | None = None, *, most: int = 20, draws: int = 100, seed: int = 0
-) -> Any:
+    axes: Axes, net: nn.Module, names: Sequence[str] | None = None, *, most: int = 20, draws: int = 100, seed: int = 0
+) -> Axes:
     """Posterior inclusion probability: the share of drawn models in which an input reaches an output.
 
     The dashed line is what the prior would give.
@@ -123,7 +124,7 @@ def plot_importances(
     return _finish(axes)
 
 
-def plot_input_map(axes: Any, net: nn.Module, shape: tuple[int, int], *, draws: int = 100, seed: int = 0) -> Any:
+def plot_input_map(axes: Axes, net: nn.Module, shape: tuple[int, int], *, draws: int = 100, seed: int = 0) -> Axes:
     """The same share over the pixels of an image."""
     share = input_reach(net, draws, seed=seed).cpu()
     if len(share) != shape[0] * shape[1]:
@@ -134,7 +135,7 @@ def plot_input_map(axes: Any, net: nn.Module, shape: tuple[int, int], *, draws: 
     return axes
 
 
-def _finish(axes: Any, legend: bool = False) -> Any:
+def _finish(axes: Axes, legend: bool = False) -> Axes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     if legend:

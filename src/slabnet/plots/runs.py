@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 POST = ", post-trained"
 FEW_CURVES = 4  # more of them leave no room for a legend
 TRUTH, WRONG, OTHER, QUIET, AVERAGE = "#2a9d55", "#c8322b", "#4c72b0", "#8a8a8a", "#d9a400"
 
 
-def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Any:
+def plot_averaging(axes: Axes, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Axes:
     """Accuracy against the number of draws averaged, one line a run (the paper's fig. predsamples)."""
     for (name, points), look in zip(curves.items(), _looks(curves), strict=True):
         values = [p["accuracy"] for p in points]
@@ -24,7 +25,7 @@ def plot_averaging(axes: Any, curves: Mapping[str, Sequence[Mapping[str, float]]
     return axes
 
 
-def plot_entropies(axes: Any, quantiles: Mapping[str, Sequence[float]], classes: int = 10) -> Any:
+def plot_entropies(axes: Axes, quantiles: Mapping[str, Sequence[float]], classes: int = 10) -> Axes:
     """Share of the rows whose predictive entropy is at most x (the paper's fig. entrop)."""
     for (name, values), look in zip(quantiles.items(), _looks(quantiles), strict=True):
         axes.plot(values, np.linspace(0, 1, len(values)), label=name, **look)
@@ -34,7 +35,7 @@ def plot_entropies(axes: Any, quantiles: Mapping[str, Sequence[float]], classes:
     return axes
 
 
-def plot_alpha(axes: Any, histogram: Sequence[int], title: str = "") -> Any:
+def plot_alpha(axes: Axes, histogram: Sequence[int], title: str = "") -> Axes:
     """How many weights of a layer have which inclusion probability, on a log scale (the paper's fig. hist)."""
     edges = np.linspace(0, 1, len(histogram) + 1)
     axes.bar(edges[:-1], np.maximum(histogram, 0.5), width=np.diff(edges), align="edge", color=OTHER, edgecolor="white")
@@ -44,7 +45,7 @@ def plot_alpha(axes: Any, histogram: Sequence[int], title: str = "") -> Any:
     return axes
 
 
-def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequence[float]]], psi: float) -> Any:
+def plot_inclusion_history(axes: Axes, columns: Mapping[str, Mapping[str, Sequence[float]]], psi: float) -> Axes:
     """Mean alpha over the epochs, for several runs; the dashed line is the prior's psi."""
     for (name, history), look in zip(columns.items(), _looks(columns), strict=True):
         values = history["density_expected"]
@@ -55,7 +56,7 @@ def plot_inclusion_history(axes: Any, columns: Mapping[str, Mapping[str, Sequenc
     return axes
 
 
-def plot_drawn_layer(left: Any, right: Any, weights: np.ndarray[Any, Any], largest: float, title: str) -> None:
+def plot_drawn_layer(left: Axes, right: Axes, weights: np.ndarray[Any, Any], largest: float, title: str) -> None:
     """A drawn layer: which weights are in (left), and their values (right) (the paper's fig. strm)."""
     tall = weights.reshape(weights.shape[0], -1)
     left.imshow(tall != 0, cmap="Greys", aspect="auto", interpolation="nearest", rasterized=True)
@@ -67,7 +68,7 @@ def plot_drawn_layer(left: Any, right: Any, weights: np.ndarray[Any, Any], large
     right.set(title="drawn values", xlabel="inputs")
 
 
-def plot_case(image: Any, bars: Any, case: Mapping[str, Any], pixels: np.ndarray[Any, Any], draws: int) -> None:
+def plot_case(image: Axes, bars: Axes, case: Mapping[str, Any], pixels: np.ndarray[Any, Any], draws: int) -> None:
     """An image, the votes of the draws for each class, and the averaged probabilities (the paper's fig. missclass).
 
     Green is the true class, red the one that was predicted wrongly; the yellow line is the average, the dashed one 95%.
@@ -90,7 +91,7 @@ def plot_case(image: Any, bars: Any, case: Mapping[str, Any], pixels: np.ndarray
     bars.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _looks(names: Iterable[str]) -> Iterator[dict[str, str]]:
+def _looks(names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """A colour for each setting; what was post-trained is dashed, in the colour of what it began as."""
     colours: dict[str, str] = {}
     for name in names:
@@ -99,8 +100,9 @@ def _looks(names: Iterable[str]) -> Iterator[dict[str, str]]:
         yield {"color": colour, "linestyle": "-" if setting == name else "--"}
 
 
-def _finish(axes: Any) -> None:
+def _finish(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     few = len(axes.get_lines()) <= FEW_CURVES
-    axes.legend(frameon=False, fontsize=7, **({} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}))
+    beside: dict[str, Any] = {} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axes.legend(frameon=False, fontsize=7, **beside)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
 from slabnet.model.mixture import refuse_mixture
+from slabnet.model.posteriors import Block
 from slabnet.model.wrapped import Wrapped, Wraps, network_in
 from slabnet.selection.rules import slab_layers
 
@@ -88,7 +88,7 @@ def _times(row: Coefficient, factor: float) -> Coefficient:
     return replace(row, mean=means[0], sd=sds[0], mean_if_in=means[1], sd_if_in=sds[1])
 
 
-def _columns(block: Any) -> list[Tensor]:
+def _columns(block: Block) -> list[Tensor]:
     alpha = torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
     return [alpha, block.mu, torch.nn.functional.softplus(block.rho)]
 
