@@ -91,8 +91,8 @@ def page(record: dict[str, Any]) -> str:
     for name, method in sn.METHODS.items():
         lines += [f"## {name}", "", f"*{method.source}.*", "", PAGES[name], ""]
         if method.options:
-            said = ", ".join(f"`{key}` ({value:g})" for key, value in method.options)
-            lines += [f"Options, with defaults: {said}.", ""]
+            options = ", ".join(f"`{key}` ({value:g})" for key, value in method.options)
+            lines += [f"Options, with defaults: {options}.", ""]
     lines += [
         "## Side by side",
         "",

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import slabnet as sn
-from benchmarks.tables import Result, mean_and_error, run_all, said
+from benchmarks.tables import Result, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabClassifier, SlabRegressor
 
 KEYS = ("case", "members", "seed")
@@ -36,13 +36,13 @@ def sine(members: int, seed: int) -> Result:
         y = np.sin(3 * new) + 0.1 * rng.normal(size=len(new))
         return float(np.mean((low <= y) & (y <= high)))
 
-    found = {"gap": covered(rng.uniform(-0.6, 0.6, 1000))}
-    found["outside"] = covered(rng.uniform(2.5, 4, 1000) * rng.choice([-1, 1], 1000))
+    measured = {"gap": covered(rng.uniform(-0.6, 0.6, 1000))}
+    measured["outside"] = covered(rng.uniform(2.5, 4, 1000) * rng.choice([-1, 1], 1000))
     far = np.array([[sign * times * np.abs(x).max()] for times in TIMES for sign in (-1, 1)])
     spread = sn.predict(model.network_, model.scaling_x_.apply(far), 100).epistemic.sqrt().numpy()[:, 0]
     by_distance = (spread * model.scaling_y_.scale[0]).reshape(len(TIMES), 2).mean(1)
-    found |= {f"epistemic at {times:g}": float(sd) for times, sd in zip(TIMES, by_distance, strict=True)}
-    return found | {"grows": float((np.diff(by_distance) > 0).all())}
+    measured |= {f"epistemic at {times:g}": float(sd) for times, sd in zip(TIMES, by_distance, strict=True)}
+    return measured | {"grows": float((np.diff(by_distance) > 0).all())}
 
 
 def few(truth: Any, members: int, seed: int) -> Result:
@@ -63,10 +63,10 @@ def friedman(members: int, seed: int) -> Result:
 
     x, new = rng.uniform(size=(200, 10)), rng.uniform(size=(1000, 10))
     model = SlabRegressor(members=members, random_state=seed).fit(x, mean(x) + rng.normal(size=200))
-    found = sn.predict(model.network_, model.scaling_x_.apply(new), 100, intervals=0.95)
-    low, high = (model.scaling_y_.undo(end.numpy())[:, 0] for end in found.interval(0.95))
+    prediction = sn.predict(model.network_, model.scaling_x_.apply(new), 100, intervals=0.95)
+    low, high = (model.scaling_y_.undo(end.numpy())[:, 0] for end in prediction.interval(0.95))
     truth = mean(new)
-    error = model.scaling_y_.undo(found.mean.numpy())[:, 0] - truth
+    error = model.scaling_y_.undo(prediction.mean.numpy())[:, 0] - truth
     held = float(np.mean((low <= truth) & (truth <= high)))
     return {"mean held": held, "noise": float(model.noise_std_), "rmse of the mean": float(np.sqrt(np.mean(error**2)))}
 
@@ -97,7 +97,7 @@ def main() -> None:
         for members in given.members:
             rows = [r for r in record["results"] if (r["case"], r["members"]) == (case, members)]
             measures = [key for key in rows[0] if key not in KEYS]
-            told = ", ".join(f"{key} {said(mean_and_error([row[key] for row in rows]), 3)}" for key in measures)
+            told = ", ".join(f"{key} {with_error(mean_and_error([row[key] for row in rows]), 3)}" for key in measures)
             print(f"{case}, {members} member(s), {len(rows)} seeds: {told}")
 
 

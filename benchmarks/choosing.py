@@ -24,9 +24,9 @@ def measure() -> dict[str, Any]:
     x, y = split.train
     net = sn.mlp((split.inputs, *HIDDEN, split.classes), seed=SEED)
     # a fifth of the training rows is kept to calibrate the doubt threshold on
-    kept = len(x) // 5
-    history = sn.fit(net, (x[kept:], y[kept:]), sn.TrainConfig(epochs=EPOCHS, seed=SEED), progress="lines")
-    data = (x[kept:], y[kept:])
+    held_out = len(x) // 5
+    history = sn.fit(net, (x[held_out:], y[held_out:]), sn.TrainConfig(epochs=EPOCHS, seed=SEED), progress="lines")
+    data = (x[held_out:], y[held_out:])
     rules: list[tuple[str, str, sn.Selection]] = [
         ("median model", "median_model(net)", sn.median_model(net)),
         ("threshold 0.2", "median_model(net, 0.2)", sn.median_model(net, 0.2)),
@@ -42,14 +42,14 @@ def measure() -> dict[str, Any]:
     rows = [_row(net, name, call, chosen, split.test) for name, call, chosen in rules]
     folded, small = sn.path_model(net, rules[0][2])
     rows.append(_row(folded, "median, paths only", "path_model(net, chosen)", small, split.test))
-    doubt = sn.calibrate_doubt(sn.predict(net, x[:kept], 100, seed=SEED), y[:kept], accuracy=0.95)
+    doubt = sn.calibrate_doubt(sn.predict(net, x[:held_out], 100, seed=SEED), y[:held_out], accuracy=0.95)
     test = sn.predict(net, split.test[0], 100, seed=SEED)
     at = None if doubt.threshold is None else sn.accuracy_with_doubt(test, split.test[1], doubt.threshold)
     return {
         "rows": rows,
         "alpha_moving": history[-1].alpha_moving,
         "doubt": {
-            "rows": kept,
+            "rows": held_out,
             "promised": doubt.promised,
             "confidence": doubt.confidence,
             "threshold": doubt.threshold,
@@ -84,7 +84,7 @@ def _row(
 
 
 def page(record: dict[str, Any]) -> str:
-    found = record["results"]
+    results = record["results"]
     lines = [
         "# Choosing a model",
         "",
@@ -95,10 +95,10 @@ def page(record: dict[str, Any]) -> str:
         "| rule | call | weights | on a path | inputs | accuracy | NLL | accuracy, 10 draws | NLL, 10 draws |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for r in found["rows"]:
+    for r in results["rows"]:
         means = f"{r['accuracy']:.3f} | {r['nll']:.3f} | {r['accuracy_10']:.3f} | {r['nll_10']:.3f}"
         lines.append(f"| {r['rule']} | `{r['call']}` | {r['weights']} | {r['active']} | {r['inputs']} | {means} |")
-    doubt = found["doubt"]
+    doubt = results["doubt"]
     lines += [
         "",
         "- Indicators are independent under q, so the most probable model is the median model where that is feasible.",

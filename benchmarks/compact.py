@@ -55,12 +55,14 @@ def model(path: Path) -> sn.Network:
         from slabnet.data import load
 
         net = sn.mlp(SIZES, seed=SEED)
-        kept = path.with_name(f"{path.name}.checkpoints")
-        sn.fit(net, load("mnist").train, sn.TrainConfig(seed=SEED), progress="lines", checkpoint=kept, resume=True)
+        checkpoints = path.with_name(f"{path.name}.checkpoints")
+        sn.fit(
+            net, load("mnist").train, sn.TrainConfig(seed=SEED), progress="lines", checkpoint=checkpoints, resume=True
+        )
         sn.save(net, path, data="mnist")
-    found = sn.load(path)
-    assert isinstance(found, sn.Network)
-    return found
+    loaded = sn.load(path)
+    assert isinstance(loaded, sn.Network)
+    return loaded
 
 
 def dense_plan(net: nn.Module) -> Plan:
@@ -124,15 +126,15 @@ def runners(folder: Path, small: sn.Compact, plain: nn.Module) -> dict[str, Call
 @torch.no_grad()
 def latency(folder: Path, small: sn.Compact, plain: nn.Module, rounds: int) -> dict[str, dict[str, float]]:
     """Microseconds a batch."""
-    found: dict[str, dict[str, float]] = {}
+    measured: dict[str, dict[str, float]] = {}
     made = runners(folder, small, plain)
     for batch in BATCHES:
         x = torch.rand(batch, SIZES[0], generator=torch.Generator().manual_seed(SEED))
         bound = {name: _bind(run, x) for name, run in made.items()}
         calls, times = {1: (50, rounds), 100: (10, rounds), 10_000: (1, max(10, rounds // 4))}[batch]
         seconds = turns(bound, times, calls)
-        found[str(batch)] = {name: round(1e6 * value, 2) for name, value in seconds.items()}
-    return found
+        measured[str(batch)] = {name: round(1e6 * value, 2) for name, value in seconds.items()}
+    return measured
 
 
 def _bind(run: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Callable[[], Any]:
@@ -171,14 +173,14 @@ def memory(folder: Path) -> dict[str, dict[str, int]]:
     """Resident bytes of a process that has loaded the model and run 100 rows, and how much of it came with that."""
     paths = {"torch_dense": "dense.pt2", "onnx_dense": "dense.onnx", "compact": "small.slab"}
     paths |= {"onnx": "onnx.onnx", "torch": "torch.pt2", "numpy": "numpy.py"}
-    found = {}
+    measured = {}
     for name, path in paths.items():
         run = subprocess.run(
             [sys.executable, "-c", _MEMORY, name, str(folder / path)], capture_output=True, text=True, check=True
         )
         before, after = map(int, run.stdout.split()[-2:])
-        found[name] = {"process": after, "model": after - before}
-    return found
+        measured[name] = {"process": after, "model": after - before}
+    return measured
 
 
 def step_price(net: nn.Module, rounds: int) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def measure(path: Path, rounds: int) -> dict[str, Any]:
         "weights": small.weights,
         "density": small.weights / sum(p.numel() for p in weights),
         "inputs": len(small.inputs),
-        "neurons": {key: len(kept) for key, kept in small.neurons.items()},
+        "neurons": {key: len(neurons) for key, neurons in small.neurons.items()},
         "dense_bytes": 4 * sum(p.numel() for p in weights),
         "files": files,
         "latency": times,
@@ -270,18 +272,21 @@ def _difference(net: nn.Module, chosen: sn.Selection, small: sn.Compact) -> floa
     return float(((small(x) - want).abs() / want.abs().amax(1, keepdim=True)).max())
 
 
-def ratios(found: dict[str, Any]) -> dict[str, float]:
+def ratios(results: dict[str, Any]) -> dict[str, float]:
     """The best of ours as a multiple of the best dense one, per batch; the smallest file; the step at 1%."""
     made = {
         batch: min(times[name] for name in OURS) / min(times[name] for name in DENSE)
-        for batch, times in found["latency"].items()
+        for batch, times in results["latency"].items()
     }
-    return made | {"file": found["files"]["compact"] / found["dense_bytes"], "step": found["step"]["at_1_percent"]}
+    return made | {
+        "file": results["files"]["compact"] / results["dense_bytes"],
+        "step": results["step"]["at_1_percent"],
+    }
 
 
 def page(record: dict[str, Any]) -> str:
-    found, made = record["results"], ratios(record["results"])
-    left = "-".join(str(n) for n in (found["inputs"], *found["neurons"].values()))
+    results, made = record["results"], ratios(record["results"])
+    left = "-".join(str(n) for n in (results["inputs"], *results["neurons"].values()))
     lines = [
         "# Deploy",
         "",
@@ -328,20 +333,20 @@ def page(record: dict[str, Any]) -> str:
         "",
         "## Measured",
         "",
-        f"A model of MNIST, 784-400-600-10: {found['weights']} of {found['dense_bytes'] // 4:,} weights are left "
-        f"({found['density']:.2%}), between",
-        f"{left} inputs and units. Logits differ from the masked network's by at most {found['largest_difference']:.0e} of a",
-        f"row's largest. Microseconds a batch, all taking turns in one process, first quartile, with {found['threads']} thread(s) each (one:",
+        f"A model of MNIST, 784-400-600-10: {results['weights']} of {results['dense_bytes'] // 4:,} weights are left "
+        f"({results['density']:.2%}), between",
+        f"{left} inputs and units. Logits differ from the masked network's by at most {results['largest_difference']:.0e} of a",
+        f"row's largest. Microseconds a batch, all taking turns in one process, first quartile, with {results['threads']} thread(s) each (one:",
         "processor time); memory is that of a process which has run 100 rows, and how much of it came with the model.",
         "",
         "| | file, bytes | batch 1 | batch 100 | batch 10 000 | process, MB | of it the model, MB |",
         "|---|---|---|---|---|---|---|",
     ]
     for key, name in NAMES.items():
-        size = f"{found['files'].get(key, found['dense_bytes']):,}"
-        times = " | ".join(f"{found['latency'][str(batch)][key]:,.1f}" for batch in BATCHES)
-        whole, own = (found["memory"][key][part] / 1e6 for part in ("process", "model"))
-        lines.append(f"| {name} | {size} | {times} | {whole:.0f} | {own:.1f} |")
+        size = f"{results['files'].get(key, results['dense_bytes']):,}"
+        times = " | ".join(f"{results['latency'][str(batch)][key]:,.1f}" for batch in BATCHES)
+        whole, of_model = (results["memory"][key][part] / 1e6 for part in ("process", "model"))
+        lines.append(f"| {name} | {size} | {times} | {whole:.0f} | {of_model:.1f} |")
     lines += [
         "",
         "(For the dense network: the bytes of its weights in float32.)",
@@ -360,7 +365,7 @@ def page(record: dict[str, Any]) -> str:
         lines.append(f"| {name} | {made[key]:.4f} | {must:.2f} | {want:.2f} |")
     lines += [
         "",
-        f"At the median model's own density a step costs {found['step']['median']:.2f}.",
+        f"At the median model's own density a step costs {results['step']['median']:.2f}.",
         "",
         provenance(record),
     ]
@@ -371,7 +376,7 @@ def page(record: dict[str, Any]) -> str:
 
 def _rule_lines() -> list[str]:
     path = RECORDS / "compact_rule.json"
-    said = [
+    lines = [
         f"A linear layer is computed by rows, in C, if less than {SPARSE_BELOW:.0%} of it is left, else as a dense product. One of",
         f"fewer than {FEW:,} entries costs little either way and is taken by rows too: where all layers are, the whole network is",
         "one call of C. Time of one layer by rows as a multiple of the dense product's, calls from Python included:",
@@ -380,12 +385,12 @@ def _rule_lines() -> list[str]:
         "|---|---|---|---|---|",
     ]
     if not path.exists():
-        return [*said[:3], "", "Not measured yet."]
+        return [*lines[:3], "", "Not measured yet."]
     record = json.loads(path.read_text("utf-8"))
     for row in record["results"]:
         shown = " | ".join(f"{row[str(batch)]:.2f}" for batch in BATCHES)
-        said.append(f"| {row['inputs']} x {row['units']} | {row['density']:.0%} | {shown} |")
-    return [*said, "", provenance(record)]
+        lines.append(f"| {row['inputs']} x {row['units']} | {row['density']:.0%} | {shown} |")
+    return [*lines, "", provenance(record)]
 
 
 def main(arguments: list[str] | None = None) -> None:

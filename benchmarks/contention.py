@@ -61,20 +61,20 @@ def fit_command(name: str) -> list[str]:
 
 def measure(folder: Path) -> dict[str, dict[str, float]]:
     """One round: every way to run, one after the other."""
-    found = {"alone, one thread": seconds(folder, [fit_command("a")], ONE_THREAD)}
-    found["alone"] = seconds(folder, [fit_command("a")], {})
-    found["two at once"] = seconds(folder, [fit_command("a"), fit_command("b")], {})
+    spent = {"alone, one thread": seconds(folder, [fit_command("a")], ONE_THREAD)}
+    spent["alone"] = seconds(folder, [fit_command("a")], {})
+    spent["two at once"] = seconds(folder, [fit_command("a"), fit_command("b")], {})
     for jobs in (1, 2):
         command = [sys.executable, "-c", CROSS.format(jobs=jobs)]
-        found[f"cross_val_score, n_jobs={jobs}"] = seconds(folder, [command], ONE_THREAD if jobs == 1 else {})
+        spent[f"cross_val_score, n_jobs={jobs}"] = seconds(folder, [command], ONE_THREAD if jobs == 1 else {})
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY)]
     try:
-        found["beside two busy processes"] = seconds(folder, [fit_command("a")], {})
+        spent["beside two busy processes"] = seconds(folder, [fit_command("a")], {})
     finally:
         for process in busy:
             process.kill()
             process.wait()
-    return found
+    return spent
 
 
 def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, float]:
@@ -97,8 +97,8 @@ def section() -> str:
     if not path.exists():
         return "Not measured yet.\n"
     record = json.loads(path.read_text())
-    rounds, found = record["results"]["rounds"], record["results"]["ratios"]
-    lines = ["| ratio | |", "|---|---|", *(f"| {name} | {ratio:.2f} |" for name, ratio in found.items())]
+    rounds, ratios = record["results"]["rounds"], record["results"]["ratios"]
+    lines = ["| ratio | |", "|---|---|", *(f"| {name} | {ratio:.2f} |" for name, ratio in ratios.items())]
     lines += ["", "| run | seconds | seconds of processors |", "|---|---|---|"]
     for name in rounds[0]:
         wall, used = (float(np.median([one[name][kind] for one in rounds])) for kind in ("wall", "processor"))

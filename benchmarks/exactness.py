@@ -49,13 +49,13 @@ def best_factorised(x: Tensor, y: Tensor, *, phi: float, psi: float, sigma_beta:
     """The best factorised posterior that coordinate ascent from many starts and a local search find."""
     odds = torch.full((1, x.shape[1]), math.log(psi / (1 - psi)), dtype=torch.float64)
     problem = LinearProblem(x.T @ x, y[None] @ x, torch.full((1, 1), 1 / phi, dtype=torch.float64), odds, sigma_beta)
-    found = factorised_posterior(problem)
+    climbed = factorised_posterior(problem)
     generator = torch.Generator().manual_seed(0)
     sets = torch.rand(RANDOM_STARTS, x.shape[1], generator=generator) < 0.5
     several = problem.response(0, RANDOM_STARTS)
     tried = coordinate_ascent(several, several.ridge(sets), torch.where(sets, 3.0, -3.0).double())
     top = int(tried.bound.argmax())
-    best, row = (tried, top) if float(tried.bound[top]) > float(found.bound[0]) else (found, 0)
+    best, row = (tried, top) if float(tried.bound[top]) > float(climbed.bound[0]) else (climbed, 0)
     layer = linear_layer(x.shape[1], psi, sigma_beta)
     with torch.no_grad():
         layer.weight.mu.copy_(best.mu[row : row + 1])

@@ -13,12 +13,12 @@ def span(gaps: list[float]) -> str:
 
 
 def gaps_of(group: Group) -> dict[str, float]:
-    found: dict[str, float] = {}
+    gaps: dict[str, float] = {}
     for line in table1(group.runs).to_dicts():
         if line["paper: accuracy"]:
             ours, paper = (float(line[key].split()[0]) for key in ("accuracy", "paper: accuracy"))
-            found[f"{line['gamma']} {line['beta']}, PT {line['PT']}, R = {line['R']}"] = ours - paper
-    return found
+            gaps[f"{line['gamma']} {line['beta']}, PT {line['PT']}, R = {line['R']}"] = ours - paper
+    return gaps
 
 
 REASONS = {
@@ -49,11 +49,13 @@ def baselines(groups: list[Group]) -> str:
                 f"{row['classified_at_95']}, the paper {paper['classified_at_95']:.0f}; used in {row['draws']} draws: {row['density_used']:.3f} of the "
                 f"weights, the paper {paper['density']:.3f}."
             )
-    said = [REASONS[m] for m in REASONS if any((g.method, g.profile) == (m, "paper") and g.comparable for g in groups)]
+    reasons = [
+        REASONS[m] for m in REASONS if any((g.method, g.profile) == (m, "paper") and g.comparable for g in groups)
+    ]
     ours = [g for g in groups if g.profile == "paper" and g.method != "lbbnn" and g.comparable]
-    said += [decided_by_horseshoe(g) for g in ours if g.method == "horseshoe"]
-    said += [taken_back(g) for g in ours if any(round(abs(gap), 3) > 0.01 for gap in gaps_of(g).values())]
-    return "\n".join(lines) + ("\n\n" + "\n\n".join(said) if said else "")
+    reasons += [decided_by_horseshoe(g) for g in ours if g.method == "horseshoe"]
+    reasons += [taken_back(g) for g in ours if any(round(abs(gap), 3) > 0.01 for gap in gaps_of(g).values())]
+    return "\n".join(lines) + ("\n\n" + "\n\n".join(reasons) if reasons else "")
 
 
 def decided_by_horseshoe(group: Group) -> str:
@@ -102,14 +104,14 @@ def readings(groups: list[Group]) -> str:
 
 def tried(group: Group) -> str:
     """What other readings of the paper's prior did to the gap, where they were tried."""
-    found = prior_weight.seen(group.method, group.dataset)
-    if not found:
+    ways = prior_weight.seen(group.method, group.dataset)
+    if not ways:
         return "By this history what is missing to the paper is what the prior takes back."
     paper = papers_accuracies(group.method, group.dataset)
-    beside, said, others = _shown(paper), [], {}
-    for way, looks in found.items():
+    beside, results, others = _shown(paper), [], {}
+    for way, looks in ways.items():
         ours, name = prior_weight.accuracies(looks[-1]), prior_weight.SAID[way]
-        said.append(f"{name}: {_shown(ours)} after {looks[-1]['epoch']} epochs")
+        results.append(f"{name}: {_shown(ours)} after {looks[-1]['epoch']} epochs")
         others |= {} if way == "1" else {name: _beyond(ours, paper)}
     same = [name for name, gaps in others.items() if max(map(abs, gaps)) <= 0.01]
     above = [name for name, gaps in others.items() if name not in same and min(gaps) >= -0.01]
@@ -120,7 +122,7 @@ def tried(group: Group) -> str:
     )
     if above:
         verdict += f" With {' or with '.join(above)} none is more than .01 below, and some are above: what holds ours down is the prior, not the network or the steps."
-    return f"Tried (one draw/averaged over 10/means; the paper {beside}): {'; '.join(said)}.{verdict}"
+    return f"Tried (one draw/averaged over 10/means; the paper {beside}): {'; '.join(results)}.{verdict}"
 
 
 def _shown(accuracies: list[float]) -> str:
@@ -129,7 +131,7 @@ def _shown(accuracies: list[float]) -> str:
 
 def _beyond(ours: list[float], paper: list[float]) -> list[float]:
     """How far each of our accuracies is above the paper's, in its three decimals."""
-    return [round(round(own, 3) - theirs, 3) for own, theirs in zip(ours, paper, strict=True)]
+    return [round(round(mine, 3) - theirs, 3) for mine, theirs in zip(ours, paper, strict=True)]
 
 
 def papers_accuracies(method: str, dataset: str) -> list[float]:

@@ -81,10 +81,10 @@ def measure() -> list[dict[str, Any]]:
     exact = enumerated_gradient(net)
     rows = []
     for name, draw, samples, running in ESTIMATORS:
-        found = estimates(net, draw, REPEATS, samples, RunningMean() if running else None)
-        noise = float((found.var(0) / REPEATS).sum())
-        bias = max(0.0, float((found.mean(0) - exact).square().sum()) - noise)
-        rows.append({"name": name, "draws": samples, "variance": float(found.var(0).sum()), "squared_bias": bias})
+        gradients = estimates(net, draw, REPEATS, samples, RunningMean() if running else None)
+        noise = float((gradients.var(0) / REPEATS).sum())
+        bias = max(0.0, float((gradients.mean(0) - exact).square().sum()) - noise)
+        rows.append({"name": name, "draws": samples, "variance": float(gradients.var(0).sum()), "squared_bias": bias})
         print(rows[-1])
     return [{"exact_squared_norm": float(exact.square().sum()), "estimators": rows}]
 

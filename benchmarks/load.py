@@ -81,10 +81,10 @@ def ask(answer: Answer, expected: list[Any], offset: int, until: float) -> tuple
     for i in itertools.count(offset):
         k = i % len(asked)
         started = time.perf_counter()
-        found = answer(asked[k])
+        answered = answer(asked[k])
         ended = time.perf_counter()
         took.append(ended - started)
-        wrong += not np.array_equal(found, expected[k])
+        wrong += not np.array_equal(answered, expected[k])
         if ended >= until:
             return took, wrong
     raise AssertionError("count ends never")
@@ -126,10 +126,10 @@ def in_processes(kind: str, path: Path, expected: list[Any], seconds: float) -> 
     processes = [context.Process(target=one_process, args=given) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
-    found = [out.get() for _ in processes]
+    answers = [out.get() for _ in processes]
     for process in processes:
         process.join()
-    return found
+    return answers
 
 
 def summed(runs: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -145,28 +145,28 @@ def summed(runs: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"seconds": seconds, "threads": THREADS, "processes": PROCESSES, "draws": DRAWS}
+    measured: dict[str, Any] = {"seconds": seconds, "threads": THREADS, "processes": PROCESSES, "draws": DRAWS}
     with tempfile.TemporaryDirectory() as folder:
         paths = dict(zip(KINDS, make_model(Path(folder)), strict=True))
         for kind, make in KINDS.items():
             answer = make(paths[kind])
             expected = [answer(x) for x in requests()]
-            found[kind] = {
+            measured[kind] = {
                 "threads": summed([in_threads(answer, expected, seconds, THREADS)], seconds),
                 "processes": summed(in_processes(kind, paths[kind], expected, seconds), seconds),
             }
-    return found
+    return measured
 
 
-def failures(found: dict[str, Any]) -> list[str]:
+def failures(results: dict[str, Any]) -> list[str]:
     """What must hold of our own numbers and does not."""
-    said = []
-    for way, numbers in found["slabnet"].items():
+    lines = []
+    for way, numbers in results["slabnet"].items():
         if numbers["answers_that_differ"]:
-            said.append(f"{way}: {numbers['answers_that_differ']} answers differ from those of a single thread")
+            lines.append(f"{way}: {numbers['answers_that_differ']} answers differ from those of a single thread")
         if numbers["memory_growth"] > MOST_GROWTH:
-            said.append(f"{way}: memory grew by {numbers['memory_growth']:.2%}")
-    return said
+            lines.append(f"{way}: memory grew by {numbers['memory_growth']:.2%}")
+    return lines
 
 
 def main() -> None:
@@ -176,18 +176,18 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="keep the numbers in benchmarks/records/load.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = measure(options.seconds)
+    results = measure(options.seconds)
     if options.record:
-        write_record("load", f"python -m benchmarks.load --seconds {options.seconds:g} --record", SEED, found)
+        write_record("load", f"python -m benchmarks.load --seconds {options.seconds:g} --record", SEED, results)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
     else:
         for kind in KINDS:
-            for way, numbers in found[kind].items():
+            for way, numbers in results[kind].items():
                 print(f"{kind:<12} {way:<10} " + "  ".join(f"{name} {value}" for name, value in numbers.items()))
-    said = failures(found)
-    if said:
-        sys.exit("; ".join(said))
+    failed = failures(results)
+    if failed:
+        sys.exit("; ".join(failed))
 
 
 if __name__ == "__main__":

@@ -71,19 +71,19 @@ def train(method: str, dataset: str, way: str, threads: int) -> None:
         if epoch.epoch not in wanted or epoch.epoch in [seen["epoch"] for seen in looks]:
             return
         rows = rows_of(net, None, net, split.test, post_trained=False, draws=DRAWS, seed=SEED)
-        found = {"log_likelihood": epoch.log_likelihood, "kl": epoch.kl, "rows": [row.to_dict() for row in rows]}
-        looks.append({"epoch": epoch.epoch} | found)
+        measured = {"log_likelihood": epoch.log_likelihood, "kl": epoch.kl, "rows": [row.to_dict() for row in rows]}
+        looks.append({"epoch": epoch.epoch} | measured)
         about = {"method": method, "dataset": dataset, "way": way, "kl_weight": weight}
         write_record(name, command, SEED, about | {"looks": looks})
 
-    kept = Checkpoints(RECORDS / f"{name}.run")
-    sn.fit(net, split.train, config, progress="lines", checkpoint=kept, resume=True, on_epoch=look)
+    checkpoints = Checkpoints(RECORDS / f"{name}.run")
+    sn.fit(net, split.train, config, progress="lines", checkpoint=checkpoints, resume=True, on_epoch=look)
 
 
 def looks_of(name: str) -> list[dict[str, Any]]:
     """What was seen so far."""
-    found = record_of(name)
-    return [] if found is None else found["results"]["looks"]
+    record = record_of(name)
+    return [] if record is None else record["results"]["looks"]
 
 
 def record_of(name: str) -> dict[str, Any] | None:
@@ -99,8 +99,8 @@ def commands() -> str:
 
 def seen(method: str, dataset: str) -> dict[str, list[dict[str, Any]]]:
     """The looks of each way it was trained, where there are any."""
-    found = {way: looks_of(name_of(method, dataset, way)) for *case, way in EVERY if case == [method, dataset]}
-    return {way: looks for way, looks in found.items() if looks}
+    ways = {way: looks_of(name_of(method, dataset, way)) for *case, way in EVERY if case == [method, dataset]}
+    return {way: looks for way, looks in ways.items() if looks}
 
 
 def decided(look: dict[str, Any]) -> int:
@@ -122,13 +122,13 @@ def table(whole: dict[Case, Line], papers: dict[Case, Line]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for case in CASES:
-        found = seen(*case)
+        ways = seen(*case)
         shown = [
             (SHOWN.get(way, way), look["epoch"], (accuracies(look), decided(look)))
-            for way, looks in found.items()
+            for way, looks in ways.items()
             for look in looks
         ]
-        shown += [("1, results/", WHOLE, whole[case]), ("the paper", WHOLE, papers[case])] if found else []
+        shown += [("1, results/", WHOLE, whole[case]), ("the paper", WHOLE, papers[case])] if ways else []
         for way, epochs, (values, count) in shown:
             numbers = " | ".join(f"{value:.3f}" for value in values)
             lines.append(f"| {', '.join(case)} | {way} | {epochs} | {numbers} | {count} |")

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.record import RECORDS, provenance, write_page
-from benchmarks.tables import Result, data_folder, mean_and_error, run_all, said
+from benchmarks.tables import Result, data_folder, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabClassifier
 
 TEN, SPLITS, FOLDS, FEW = 10, 50, 2, 7
@@ -78,10 +78,10 @@ def work(job: Result, settings: str) -> Result:
     x, y = load_raisin()
     train, test = halves(job["split"], len(y), job.get("fifth", 0))
     started = time.perf_counter()
-    found = {"settings": settings} | tried(settings, x, y, train, test, job["split"])
+    results = {"settings": settings} | tried(settings, x, y, train, test, job["split"])
     plain = make_pipeline(StandardScaler(), LogisticRegression()).fit(x[train], y[train])
     seconds = round(time.perf_counter() - started, 2)
-    return found | {"accuracy_logistic": plain.score(x[test], y[test]), "seconds": seconds}
+    return results | {"accuracy_logistic": plain.score(x[test], y[test]), "seconds": seconds}
 
 
 TEXT = """# Raisins
@@ -146,7 +146,9 @@ def page(fresh: Result, record: Result, balanced: Result, choices: Result, neste
     table = ["| settings | fits | averaged | median model | its weights: median (range) |", "|---|---|---|---|---|"]
     for name in SETTINGS:
         rows = [row for row in choices["results"] if row["settings"] == name]
-        averaged, median = (said(mean_and_error([r[key] for r in rows]), 3) for key in ("accuracy", "accuracy_median"))
+        averaged, median = (
+            with_error(mean_and_error([r[key] for r in rows]), 3) for key in ("accuracy", "accuracy_median")
+        )
         table.append(f"| {name} | {len(rows)} | {averaged} | {median} | {_weights(rows)} |")
     return TEXT.format(
         fresh=_by_tens(fresh, FRESH),
@@ -184,7 +186,7 @@ def best(choices: list[Result]) -> str:
 
 def _line(name: str, rows: list[Result]) -> str:
     keys = ("accuracy", "accuracy_median", "accuracy_logistic")
-    averaged, median, logistic = (said(mean_and_error([r[key] for r in rows]), 3) for key in keys)
+    averaged, median, logistic = (with_error(mean_and_error([r[key] for r in rows]), 3) for key in keys)
     return f"| {name} | {averaged} | {median} | {_weights(rows)} of {rows[0]['of']} | {logistic} |"
 
 

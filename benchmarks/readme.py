@@ -54,8 +54,8 @@ def main() -> None:
 
 def record() -> dict[str, Any]:
     """The record the README was made from."""
-    kept: dict[str, Any] = json.loads((RECORDS / "demo.json").read_text("utf-8"))
-    return kept
+    written: dict[str, Any] = json.loads((RECORDS / "demo.json").read_text("utf-8"))
+    return written
 
 
 if __name__ == "__main__":

@@ -112,22 +112,22 @@ def run(dataset: str, job: dict[str, Any]) -> dict[str, Any]:
     )
     started = time.perf_counter()
     config = sn.TrainConfig(**given.get("train", {}), seed=seed)
-    kept = Checkpoints(_work(dataset, given, seed))
-    history = sn.fit(net, train, config, progress="lines", checkpoint=kept, resume=True)
+    checkpoints = Checkpoints(_work(dataset, given, seed))
+    history = sn.fit(net, train, config, progress="lines", checkpoint=checkpoints, resume=True)
     chosen = sn.median_model(net)
-    found = {"epochs": len(history), "weights": chosen.weights, "density_median": chosen.density}
-    found |= {"density_active": chosen.total.active, "still_moving": history[-1].alpha_moving}
-    found["accuracy_median"] = _accuracy(net, chosen, aside)
+    results = {"epochs": len(history), "weights": chosen.weights, "density_median": chosen.density}
+    results |= {"density_active": chosen.total.active, "still_moving": history[-1].alpha_moving}
+    results["accuracy_median"] = _accuracy(net, chosen, aside)
     averaged = sn.predict(net, aside[0], draws=DRAWS, seed=seed)
     sure = sn.accuracy_with_doubt(averaged, aside[1])
-    found |= {"accuracy_averaged": sn.accuracy(averaged, aside[1])}
-    found |= {"decided": sure.decided, "accuracy_decided": sure.accuracy}
+    results |= {"accuracy_averaged": sn.accuracy(averaged, aside[1])}
+    results |= {"decided": sure.decided, "accuracy_decided": sure.accuracy}
     small = sn.compact(net, chosen, keep="distribution")
     post = {"epochs": POST_EPOCHS, "lr": 1e-3, "schedule": "cosine"} | given.get("post", {})
     sn.fit(small, train, sn.TrainConfig(**post, seed=seed + 1), progress="lines")
     small.put_back(net)
-    found["accuracy_post_trained"] = _accuracy(net, chosen, aside)
-    return found | {"seconds": round(time.perf_counter() - started, 1)}
+    results["accuracy_post_trained"] = _accuracy(net, chosen, aside)
+    return results | {"seconds": round(time.perf_counter() - started, 1)}
 
 
 def _work(dataset: str, given: dict[str, Any], seed: int) -> Path:

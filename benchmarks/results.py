@@ -149,7 +149,7 @@ def differences(groups: list[Group]) -> str:
 
 def why(groups: list[Group]) -> str:
     """What the recorded histories say about the gaps, for the data sets that have runs of both profiles."""
-    said = []
+    reasons = []
     for dataset in dict.fromkeys(group.dataset for group in groups):
         paper, settled = (
             next((g for g in groups if (g.dataset, g.method, g.profile) == (dataset, "lbbnn", profile)), None)
@@ -171,7 +171,7 @@ def why(groups: list[Group]) -> str:
             if stayed[-1] <= 1.05 * least
             else f"The lowest it comes to is {least:.3f}. "
         )
-        said.append(
+        reasons.append(
             f"**{dataset}.** With omega's step at 0.1 to the end (`paper`), mean alpha falls to {moved[low]:.3f} by epoch {low + 1} "
             f"and then climbs to {moved[-1]:.3f}. That it ends near psi = 0.135 is chance: weights without data climb as far with other psi. "
             "It is Adam's doing: an excluded weight has a small gradient of constant sign, and once Adam has forgotten the large gradients "
@@ -181,7 +181,7 @@ def why(groups: list[Group]) -> str:
             f"(by {span(before)}). Post-training then finds little more to learn from the data and widens the weights towards the "
             f"prior: means and averages stay with the paper's (gaps of {span(rest)}), a single draw loses ({span(single)})."
         )
-    return "\n\n".join(said)
+    return "\n\n".join(reasons)
 
 
 def _one_draw(way: str) -> bool:
@@ -208,10 +208,10 @@ def figures(names: list[str]) -> str:
     """All figures under their headings, each kind with its caption once."""
     parts = []
     for kind, heading in HEADINGS.items():
-        own = [name for name in names if kind_of(name) == kind]
+        of_kind = [name for name in names if kind_of(name) == kind]
         ending = "png" if _is_images(kind) else "svg"
-        shown = [f"**{name.removeprefix(kind + '-')}**\n\n![{name}](figures/{name}.{ending})" for name in own]
-        parts += [f"### {heading}", CAPTIONS[kind], *shown] if own else []
+        shown = [f"**{name.removeprefix(kind + '-')}**\n\n![{name}](figures/{name}.{ending})" for name in of_kind]
+        parts += [f"### {heading}", CAPTIONS[kind], *shown] if of_kind else []
     return "\n\n".join(parts)
 
 
@@ -263,8 +263,8 @@ def summary(records: list[dict[str, Any]]) -> str:
                 f"{statistics.median(r['accuracy_at_95'] for r in sure):.4f}",
             ]
             lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    said = "Medians of the runs; post-trained; the paper's numbers are medians of 10. [docs/results.md](docs/results.md) has all of it."
-    return "\n".join([*lines, "", said])
+    note = "Medians of the runs; post-trained; the paper's numbers are medians of 10. [docs/results.md](docs/results.md) has all of it."
+    return "\n".join([*lines, "", note])
 
 
 def fill(readme: str) -> str:

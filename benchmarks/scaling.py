@@ -57,12 +57,12 @@ def ratios(rounds: int) -> list[dict[str, Any]]:
                 for steps in (made, smallest)
             )
             plain = seconds["deterministic"]
-            found = {kind: round(seconds[kind] / plain, 3) for kind in KINDS[1:]}
+            by_kind = {kind: round(seconds[kind] / plain, 3) for kind in KINDS[1:]}
             each = {kind: round(1e9 * seconds[kind] / weights_of(sizes), 3) for kind in KINDS}
             beyond = {
                 kind: round((seconds[kind] - fixed[kind]) / (plain - fixed["deterministic"]), 3) for kind in KINDS[1:]
             }
-            row = {"width": width, "batch": batch, "weights": weights_of(sizes), **found, "beyond_fixed": beyond}
+            row = {"width": width, "batch": batch, "weights": weights_of(sizes), **by_kind, "beyond_fixed": beyond}
             rows.append(row | {"nanoseconds": each, "fixed_ms": {k: round(1e3 * v, 3) for k, v in fixed.items()}})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
@@ -73,12 +73,14 @@ def least_disturbed(rounds: int) -> list[dict[str, Any]]:
 
     On a shared machine a whole process can be slowed down, and not every candidate alike.
     """
-    found = []
+    measured = []
     for _ in range(PROCESSES):
         command = [sys.executable, "-m", "benchmarks.scaling", "--once", "--rounds", str(rounds)]
         ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        found.append(json.loads(ran.stdout))
-    return [min(rows, key=lambda row: float(row["nanoseconds"]["deterministic"])) for rows in zip(*found, strict=True)]
+        measured.append(json.loads(ran.stdout))
+    return [
+        min(rows, key=lambda row: float(row["nanoseconds"]["deterministic"])) for rows in zip(*measured, strict=True)
+    ]
 
 
 def peak(kind: str, width: float) -> float:
@@ -127,8 +129,8 @@ def main() -> None:
     if given.once:
         print(json.dumps(ratios(given.rounds)))
         return
-    kept = json.loads((RECORDS / "scaling.json").read_text())["results"]["steps"] if given.memory else None
-    results = {"steps": kept or least_disturbed(given.rounds), "bytes_per_weight": memory()}
+    earlier = json.loads((RECORDS / "scaling.json").read_text())["results"]["steps"] if given.memory else None
+    results = {"steps": earlier or least_disturbed(given.rounds), "bytes_per_weight": memory()}
     if given.json:
         print(json.dumps(results))
     else:

@@ -74,7 +74,7 @@ def worker() -> None:
     torch.set_num_threads(1)
     group = join()
     tensors = travelling()
-    found: dict[str, Any] = {"communication": communicate(tensors), "bytes": sum(part.nbytes for part in tensors)}
+    results: dict[str, Any] = {"communication": communicate(tensors), "bytes": sum(part.nbytes for part in tensors)}
     for batch in BATCHES:
         one, two = [], []
         for _ in range(ROUNDS):
@@ -86,9 +86,13 @@ def worker() -> None:
         if group.leads:
             seconds = [statistics.quantiles(times, n=4)[0] for times in (one, two)]
             rates = [STEPS * batch / seconds[0], STEPS * 2 * batch / seconds[1]]
-            found[str(batch)] = {"rows_per_second": rates, "speed_up": rates[1] / rates[0], "step": seconds[1] / STEPS}
+            results[str(batch)] = {
+                "rows_per_second": rates,
+                "speed_up": rates[1] / rates[0],
+                "step": seconds[1] / STEPS,
+            }
     if group.leads:
-        print("RESULT" + json.dumps(found), flush=True)
+        print("RESULT" + json.dumps(results), flush=True)
     leave()
 
 
@@ -103,22 +107,22 @@ def measure() -> dict[str, Any]:
         environment = {**os.environ, **place, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "benchmarks.scaling_out", "--worker"]
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    said = [process.communicate()[0] for process in processes]
-    line = next(line for line in said[0].splitlines() if line.startswith("RESULT"))
-    found: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
-    return found
+    outputs = [process.communicate()[0] for process in processes]
+    line = next(line for line in outputs[0].splitlines() if line.startswith("RESULT"))
+    results: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
+    return results
 
 
-def estimate(found: dict[str, Any], batch: int, workers: int) -> float:
+def estimate(results: dict[str, Any], batch: int, workers: int) -> float:
     """Rows a second of many workers: a step is what one computes alone plus a ring all-reduce over the link."""
-    alone = batch / found[str(batch)]["rows_per_second"][0]
-    ring = 2 * (workers - 1) / workers * found["bytes"] / LINK + 2 * (workers - 1) * LATENCY
+    alone = batch / results[str(batch)]["rows_per_second"][0]
+    ring = 2 * (workers - 1) / workers * results["bytes"] / LINK + 2 * (workers - 1) * LATENCY
     return workers * batch / (alone + ring)
 
 
 def page(record: dict[str, Any]) -> str:
     """docs/scale.md, from the record."""
-    found = record["results"]
+    results = record["results"]
     lines = [
         "| rows a process and step | one process, rows/s | two processes, rows/s | ratio | share of a step spent adding up |"
     ]
@@ -126,18 +130,18 @@ def page(record: dict[str, Any]) -> str:
     guesses = ["| rows a process and step | " + " | ".join(f"{w} workers" for w in WORKERS) + " |"]
     guesses.append("|---|" + "---|" * len(WORKERS))
     for batch in BATCHES:
-        part = found[str(batch)]
+        part = results[str(batch)]
         one, two = part["rows_per_second"]
-        share = found["communication"] / part["step"]
+        share = results["communication"] / part["step"]
         lines.append(f"| {batch} | {one:,.0f} | {two:,.0f} | {part['speed_up']:.2f} | {share:.0%} |")
         cells = []
         for workers in WORKERS:
-            rate = estimate(found, batch, workers)
+            rate = estimate(results, batch, workers)
             cells.append(f"{rate:,.0f} rows/s ({rate / one / workers:.0%} of ideal)")
         guesses.append(f"| {batch} | " + " | ".join(cells) + " |")
     text = TEXT.replace("MEASURED", "\n".join(lines)).replace("ESTIMATED", "\n".join(guesses))
     link = f"{LINK * 8 / 1e9:.0f} Gbit/s, {LATENCY * 1e6:.0f} microseconds a message"
-    return text.replace("LINK", link).replace("BYTES", f"{found['bytes'] / 1e6:.1f} MB") + f"\n{provenance(record)}\n"
+    return text.replace("LINK", link).replace("BYTES", f"{results['bytes'] / 1e6:.1f} MB") + f"\n{provenance(record)}\n"
 
 
 TEXT = """# Scale
@@ -251,10 +255,12 @@ def main() -> None:
     if given.worker:
         worker()
         return
-    found = measure()
-    print(json.dumps(found, indent=1))
+    results = measure()
+    print(json.dumps(results, indent=1))
     if given.record:
-        write_page("scale.md", page(write_record("scaling_out", "python -m benchmarks.scaling_out --record", 0, found)))
+        write_page(
+            "scale.md", page(write_record("scaling_out", "python -m benchmarks.scaling_out --record", 0, results))
+        )
 
 
 if __name__ == "__main__":

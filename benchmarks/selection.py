@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LassoCV
 
 from benchmarks.record import provenance, write_page
-from benchmarks.tables import Result, mean_and_error, run_all, said
+from benchmarks.tables import Result, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabRegressor
 
 INPUTS, ROWS, DRAWS = 100, 500, 20
@@ -63,11 +63,11 @@ def work(job: Result) -> Result:
     """Power (share of the real inputs found) and false discovery (share of the found that are not real)."""
     x, y, real = simulate(job["design"], job["draw"])
     started = time.perf_counter()
-    found = chosen_by(job["method"], x, y, job["draw"])
+    inputs = chosen_by(job["method"], x, y, job["draw"])
     return {
-        "power": len(found & real) / len(real),
-        "false_discovery": len(found - real) / max(1, len(found)),
-        "found": len(found),
+        "power": len(inputs & real) / len(real),
+        "false_discovery": len(inputs - real) / max(1, len(inputs)),
+        "found": len(inputs),
         "seconds": round(time.perf_counter() - started, 2),
     }
 
@@ -95,7 +95,7 @@ def page(record: dict[str, Any]) -> str:
         for method in METHODS:
             rows = [r for r in record["results"] if r["design"] == design and r["method"] == method]
             if rows:
-                both = [said(mean_and_error([r[key] for r in rows])) for key in ("power", "false_discovery")]
+                both = [with_error(mean_and_error([r[key] for r in rows])) for key in ("power", "false_discovery")]
                 lines.append(
                     f"| {method} | {len(rows)} | {both[0]} | {both[1]} | {np.mean([r['found'] for r in rows]):.1f} |"
                 )

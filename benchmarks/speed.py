@@ -51,9 +51,9 @@ def steps() -> str:
         shown = f"{value:.2f}" if isinstance(value, float) else str(value)
         lines.append(f"| {name} | {shown} | {asked(key)} |")
     for extra, name in (("training", "a whole default training on MNIST"), ("averaging", "averaging over 10 draws")):
-        found = read(f"step_time_{extra}")
-        if found is not None:
-            lines.append(f"| {name} | {found['results'][extra]:.2f} | {asked(extra)} |")
+        of_extra = read(f"step_time_{extra}")
+        if of_extra is not None:
+            lines.append(f"| {name} | {of_extra['results'][extra]:.2f} | {asked(extra)} |")
     lines += ["", provenance(record) + f" C passes for {record['results'].get('variant')}."]
     return "\n".join(lines) + "\n"
 
@@ -123,7 +123,7 @@ def _growth(steps: list[dict[str, Any]]) -> list[str]:
         batch: {kind: [beyond(row[batch], kind) for row in (small, large)] for kind in ("deterministic", "local")}
         for batch in batches
     }
-    said = [
+    lines = [
         f"From x{widths[0]:g} to x{widths[-1]:g} the ratio goes, with batches of "
         + "; of ".join(f"{batch} rows: {ends(batch)}" for batch in batches)
         + ".",
@@ -138,11 +138,11 @@ def _growth(steps: list[dict[str, Any]]) -> list[str]:
     ]
     grown = [batch for batch in batches if large[batch]["local"] > 1.05 * small[batch]["local"]]
     if grown and all(costs[batch]["local"][1] <= 1.05 * costs[batch]["local"][0] for batch in grown):
-        said.append(
+        lines.append(
             f"Where the ratio grows ({' and '.join(map(str, grown))} rows), it is not that ours costs more per weight: the plain network gets cheaper, "
             "and what ours does to three parameters and six moments of every weight, besides its products, does not."
         )
-    return said
+    return lines
 
 
 def picture() -> bytes | None:
@@ -168,11 +168,11 @@ def to_accuracy() -> str:
     record = read("time_to_accuracy")
     if record is None:
         return "Not measured yet.\n"
-    found, lines = record["results"], ["| | seconds | epochs | density |", "|---|---|---|---|"]
+    results, lines = record["results"], ["| | seconds | epochs | density |", "|---|---|---|---|"]
     for key, name in (("plain", "plain network"), ("slabnet", "default recipe, median model")):
-        there = found[key]
+        there = results[key]
         if there is None:
-            lines.append(f"| {name} | not reached in {len(found['curve'])} epochs | | |")
+            lines.append(f"| {name} | not reached in {len(results['curve'])} epochs | | |")
         else:
             density = f"{there['density']:.2%}" if "density" in there else "100%"
             lines.append(f"| {name} | {there['seconds']:.1f} | {there['epochs']} | {density} |")
@@ -256,9 +256,9 @@ def short() -> str:
         value = record["results"].get(key)
         lines.append(f"| one step: {NAMES[key]} | {f'{value:.1f}' if isinstance(value, float) else value} |")
     for extra, name in (("training", "a whole default training on MNIST"), ("averaging", "averaging over 10 draws")):
-        found = read(f"step_time_{extra}")
-        if found is not None:
-            lines.append(f"| {name} | {found['results'][extra]:.1f} |")
+        of_extra = read(f"step_time_{extra}")
+        if of_extra is not None:
+            lines.append(f"| {name} | {of_extra['results'][extra]:.1f} |")
     return "\n".join([*lines, "", provenance(record)])
 
 

@@ -48,8 +48,8 @@ def run_all(
 
 def _results(name: str) -> list[Result]:
     path = RECORDS / f"{name}.json"
-    found: list[Result] = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
-    return found
+    results: list[Result] = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
+    return results
 
 
 def _same(one: Result, other: Result, keys: Sequence[str]) -> bool:
@@ -73,6 +73,6 @@ def mean_and_error(values: Sequence[float | None]) -> tuple[float, float] | None
     return float(np.mean(known)), spread / math.sqrt(len(known))
 
 
-def said(pair: tuple[float, float] | None, digits: int = 2) -> str:
+def with_error(pair: tuple[float, float] | None, digits: int = 2) -> str:
     """Mean and standard error as text."""
     return "-" if pair is None else f"{pair[0]:.{digits}f} ± {pair[1]:.{digits}f}"

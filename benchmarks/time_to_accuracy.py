@@ -35,7 +35,7 @@ def measure(epochs: int | None) -> dict[str, Any]:
     net = sn.mlp(SIZES, seed=SEED)
     order = torch.Generator().manual_seed(SEED)
     spent = {"plain": 0.0, "slabnet": 0.0}
-    found: dict[str, Any] = {"plain": None, "slabnet": None}
+    reached: dict[str, Any] = {"plain": None, "slabnet": None}
     curve: list[dict[str, float]] = []
 
     def accuracy(model: torch.nn.Module) -> float:
@@ -45,7 +45,7 @@ def measure(epochs: int | None) -> dict[str, Any]:
     def after(epoch: Epoch) -> None:
         spent["slabnet"] += epoch.seconds
         started = time.perf_counter()
-        if found["plain"] is None:
+        if reached["plain"] is None:
             for rows in torch.randperm(len(x), generator=order).split(BATCH):  # type: ignore[no-untyped-call]
                 step(x[rows], y[rows])
             spent["plain"] += time.perf_counter() - started
@@ -57,17 +57,17 @@ def measure(epochs: int | None) -> dict[str, Any]:
         row = {"epoch": epoch.epoch, "density": epoch.density_median, "median": ours, "plain": theirs}
         curve.append(row | {f"seconds_{name}": round(value, 2) for name, value in spent.items()})
         print(json.dumps(curve[-1]), flush=True)
-        if found["plain"] is None and theirs >= TARGET:
-            found["plain"] = {"epochs": epoch.epoch, "seconds": round(spent["plain"], 2), "accuracy": theirs}
-        if found["slabnet"] is None and ours >= TARGET and epoch.density_median <= DENSEST:
-            found["slabnet"] = {"epochs": epoch.epoch, "seconds": round(spent["slabnet"], 2), "accuracy": ours}
-            found["slabnet"]["density"] = epoch.density_median
-        if all(found.values()):
+        if reached["plain"] is None and theirs >= TARGET:
+            reached["plain"] = {"epochs": epoch.epoch, "seconds": round(spent["plain"], 2), "accuracy": theirs}
+        if reached["slabnet"] is None and ours >= TARGET and epoch.density_median <= DENSEST:
+            reached["slabnet"] = {"epochs": epoch.epoch, "seconds": round(spent["slabnet"], 2), "accuracy": ours}
+            reached["slabnet"]["density"] = epoch.density_median
+        if all(reached.values()):
             raise Reached
 
     with contextlib.suppress(Reached):
         sn.fit(net, (x, y), sn.TrainConfig(epochs=epochs), on_epoch=after, progress="off")
-    return {"target": TARGET, "densest": DENSEST, **found, "curve": curve}
+    return {"target": TARGET, "densest": DENSEST, **reached, "curve": curve}
 
 
 def main() -> None:
@@ -78,8 +78,8 @@ def main() -> None:
     results = measure(given.epochs)
     for name in ("plain", "slabnet"):
         there = results[name]
-        said = f"not reached in {len(results['curve'])} epochs" if there is None else f"{there['seconds']:.1f} s"
-        print(f"{name}: {TARGET:.1%} in {said}" + ("" if there is None else f" ({there['epochs']} epochs)"))
+        reached = f"not reached in {len(results['curve'])} epochs" if there is None else f"{there['seconds']:.1f} s"
+        print(f"{name}: {TARGET:.1%} in {reached}" + ("" if there is None else f" ({there['epochs']} epochs)"))
     if given.record:
         write_record("time_to_accuracy", "python -m benchmarks.time_to_accuracy", SEED, results)
 

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
 from benchmarks.record import provenance, write_page
-from benchmarks.tables import Result, data_folder, mean_and_error, run_all, said
+from benchmarks.tables import Result, data_folder, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabRegressor
 
 FOLDERS = {
@@ -64,7 +64,7 @@ def work(job: Result) -> Result:
     model = SlabRegressor(method=job["method"], random_state=job["split"]).fit(x, y)
     seconds = time.perf_counter() - started
     low, high = model.predict_interval(x_test, 0.95)
-    found = {
+    measured = {
         "rmse": float(np.sqrt(np.mean((model.predict(x_test) - y_test) ** 2))),
         "log_likelihood": model.log_density(x_test, y_test),
         "coverage": float(np.mean((low <= y_test) & (y_test <= high))),
@@ -75,9 +75,9 @@ def work(job: Result) -> Result:
     }
     if model.network_.method.selects:
         small = model.sparsify()
-        found["rmse_median"] = float(np.sqrt(np.mean((small.predict(x_test) - y_test) ** 2)))
-        found["log_likelihood_median"] = small.log_density(x_test, y_test)
-    return found
+        measured["rmse_median"] = float(np.sqrt(np.mean((small.predict(x_test) - y_test) ** 2)))
+        measured["log_likelihood_median"] = small.log_density(x_test, y_test)
+    return measured
 
 
 def page(record: dict[str, Any]) -> str:
@@ -108,10 +108,10 @@ def page(record: dict[str, Any]) -> str:
                 for key in ("rmse", "log_likelihood", "coverage", "density")
             }
             held = "-" if columns["coverage"] is None else f"{columns['coverage'][0]:.3f}"
-            kept = "-" if columns["density"] is None else f"{columns['density'][0]:.1%}"
+            density = "-" if columns["density"] is None else f"{columns['density'][0]:.1%}"
             name = NAMES.get(method, method)
-            both = f"{said(columns['rmse'], digits)} | {said(columns['log_likelihood'])}"
-            lines.append(f"| {name} | {len(rows)} | {both} | {held} | {kept} |")
+            both = f"{with_error(columns['rmse'], digits)} | {with_error(columns['log_likelihood'])}"
+            lines.append(f"| {name} | {len(rows)} | {both} | {held} | {density} |")
         lines.append("")
     return "\n".join([*lines, provenance(record), ""])
 
@@ -123,11 +123,11 @@ def verdict(record: dict[str, Any]) -> list[str]:
         rows = [r for r in record["results"] if r["data"] == data and r["method"] == "lbbnn"]
         if len(rows) < 2:
             continue
-        found = {key: mean_and_error([r[key] for r in rows]) for key in ("rmse", "log_likelihood", "coverage")}
-        error, level, held = (found[key] or (math.nan, math.nan) for key in ("rmse", "log_likelihood", "coverage"))
+        means = {key: mean_and_error([r[key] for r in rows]) for key in ("rmse", "log_likelihood", "coverage")}
+        error, level, held = (means[key] or (math.nan, math.nan) for key in ("rmse", "log_likelihood", "coverage"))
         good = error[0] - 2 * error[1] <= rmse, level[0] + 2 * level[1] >= likelihood
         lines.append(
-            f"{data}: RMSE {said(error, 3)} {good[0]}, log-likelihood {said(level, 3)} {good[1]}, covers {held[0]:.3f}"
+            f"{data}: RMSE {with_error(error, 3)} {good[0]}, log-likelihood {with_error(level, 3)} {good[1]}, covers {held[0]:.3f}"
         )
     return lines
 

@@ -16,8 +16,8 @@ def one_row(parameter: Any, context: Any) -> tuple[str, str, str]:
     written, _ = parameter.get_help_record(context)
     default = parameter.get_default(context)
     absent = default is None or default is False or str(default) == ""
-    said = "needed" if parameter.required else "" if absent else str(default)
-    return f"`{written}`", parameter.help or "", said
+    when_absent = "needed" if parameter.required else "" if absent else str(default)
+    return f"`{written}`", parameter.help or "", when_absent
 
 
 def page() -> list[str]:

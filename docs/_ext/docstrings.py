@@ -33,15 +33,15 @@ def paragraph(lines: list[str]) -> list[str]:
     made: list[str] = []
     items = ITEM.match(lines[0]) is not None
     for line in lines:
-        found = ITEM.match(line)
-        if found and (items or line is lines[0]):
-            made.append(f"- **{plain(found[1])}**: {plain(found[2])}")
+        item = ITEM.match(line)
+        if item and (items or line is lines[0]):
+            made.append(f"- **{plain(item[1])}**: {plain(item[2])}")
         else:
             made.append(("  " if items else "") + plain(line.strip()))
     return [*made, ""]
 
 
-def rewrite(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def rewrite(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     made: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
@@ -53,14 +53,14 @@ def rewrite(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: 
     lines[:] = made
 
 
-def short(app: Sphinx, what: str, name: str, found: Any, options: Any, given: str, returned: str) -> Any:
+def short(app: Sphinx, what: str, name: str, thing: Any, options: Any, given: str, returned: str) -> Any:
     """Records and settings show names and defaults; what each may be is told below, in words."""
-    if what != "class" or not (dataclasses.is_dataclass(found) or issubclass(found, Settings)):
+    if what != "class" or not (dataclasses.is_dataclass(thing) or issubclass(thing, Settings)):
         return given, returned
-    if issubclass(found, Settings):
-        fields = [(key, field.get_default(call_default_factory=True)) for key, field in found.model_fields.items()]
+    if issubclass(thing, Settings):
+        fields = [(key, field.get_default(call_default_factory=True)) for key, field in thing.model_fields.items()]
     else:
-        fields = [(p.name, p.default) for p in inspect.signature(found).parameters.values()]
+        fields = [(p.name, p.default) for p in inspect.signature(thing).parameters.values()]
     written = [key if default is inspect.Parameter.empty else f"{key}={shown(default)}" for key, default in fields]
     return f"({', '.join(written)})", None
 

@@ -26,9 +26,9 @@ def picture(latex: str, inline: bool) -> str:
         drawn.attrib.pop(name)
     below = made.getyofst() / SIZE
     drawn.set("style", f"width:{sizes['width']:.3f}em;height:{sizes['height']:.3f}em;vertical-align:{below:.3f}em")
-    said = escape(" ".join(latex.split()), quote=True)  # for those who cannot see it
+    spoken = escape(" ".join(latex.split()), quote=True)  # for those who cannot see it
     outline = ElementTree.tostring(drawn, encoding="unicode")
-    return f'<span class="formula" role="img" aria-label="{said}">{outline}</span>'
+    return f'<span class="formula" role="img" aria-label="{spoken}">{outline}</span>'
 
 
 def inline(writer: Any, node: nodes.math) -> None:

@@ -18,9 +18,9 @@ def look(app: Sphinx, failed: Exception | None) -> None:
         return
     for path in sorted(Path(app.outdir).rglob("*")):
         if path.suffix in (".html", ".css"):
-            found = LOADS.search(path.read_text("utf-8"))
-            if found:
-                raise ExtensionError(f"{path.relative_to(app.outdir)} would load from elsewhere: {found[0][:200]}")
+            loads = LOADS.search(path.read_text("utf-8"))
+            if loads:
+                raise ExtensionError(f"{path.relative_to(app.outdir)} would load from elsewhere: {loads[0][:200]}")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -19,7 +19,7 @@ import pytest
 
 from slabnet.core.containers import read_container
 from slabnet.store import read_header
-from slabnet.training.checkpoints import FORMAT, found
+from slabnet.training.checkpoints import FORMAT, checkpoints_in
 
 pytestmark = pytest.mark.crash
 KILLS = 25
@@ -46,7 +46,7 @@ def start(command: list[str]) -> subprocess.Popen[str]:
 
 def check_folder(folder: Path, kept: Path) -> None:
     """Whatever has a final name is whole."""
-    for path in found(kept):
+    for path in checkpoints_in(kept):
         read_container(path, "test", FORMAT)
     if (folder / "m.slab").exists():
         read_header(folder / "m.slab")
@@ -101,9 +101,9 @@ def test_fit_from_the_command_line_killed_and_resumed(tmp_path: Path, counts: di
     kept = broken / "m.slab.checkpoints"
 
     def under_way(process: subprocess.Popen[str]) -> None:
-        before = found(kept)
+        before = checkpoints_in(kept)
         until = time.monotonic() + 60
-        while process.poll() is None and found(kept) == before and time.monotonic() < until:
+        while process.poll() is None and checkpoints_in(kept) == before and time.monotonic() < until:
             time.sleep(0.02)
 
     killed = survive(broken, [*base, "--resume", "--out", str(broken / "m.slab")], kept, KILLS, under_way)
@@ -157,7 +157,7 @@ def test_a_polite_stop_says_how_to_go_on(number: signal.Signals, code: int, tmp_
     command += ["--out", str(tmp_path / "m.slab")]
     process = start(command)
     until = time.monotonic() + 60
-    while not found(tmp_path / "m.slab.checkpoints") and time.monotonic() < until:
+    while not checkpoints_in(tmp_path / "m.slab.checkpoints") and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
@@ -165,4 +165,4 @@ def test_a_polite_stop_says_how_to_go_on(number: signal.Signals, code: int, tmp_
     assert "--resume" in err
     assert "Traceback" not in err
     assert not (tmp_path / "m.slab").exists()
-    assert found(tmp_path / "m.slab.checkpoints")
+    assert checkpoints_in(tmp_path / "m.slab.checkpoints")

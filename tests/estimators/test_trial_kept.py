@@ -17,7 +17,7 @@ from slabnet.config.settings import NetworkConfig, Recipe, TrainConfig
 from slabnet.config.tables import MOST_STEPS, defaults_for
 from slabnet.core.files import checkpoints_of
 from slabnet.training import progress
-from slabnet.training.checkpoints import Keeper, found, holds_any
+from slabnet.training.checkpoints import Keeper, checkpoints_in, holds_any
 
 EPOCHS = 6
 
@@ -97,8 +97,8 @@ def test_a_long_epoch_gives_an_estimate_before_it_ends(
 def test_a_stop_in_the_trial_is_kept(job: TableJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "m.slab"
     stopped_at(3, job, out, monkeypatch)
-    assert found(checkpoints_of(out)) == []
-    assert found(checkpoints_of(out) / "trial-1")
+    assert checkpoints_in(checkpoints_of(out)) == []
+    assert checkpoints_in(checkpoints_of(out) / "trial-1")
 
 
 @pytest.mark.parametrize("n", [130_000, 1_000_000, 50_000_000])

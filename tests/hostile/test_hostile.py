@@ -24,7 +24,7 @@ from slabnet.data.idx import read_idx
 from slabnet.experiments.files import read_record, write_record
 from slabnet.selection.rules import threshold_model
 from slabnet.store import read_header
-from slabnet.training.checkpoints import FORMAT, found
+from slabnet.training.checkpoints import FORMAT, checkpoints_in
 
 FLIPS = 2000
 Reader = Callable[[Path], Any]
@@ -53,7 +53,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "IDX": "i.idx",
         "gzipped IDX": "i.idx.gz",
     }
-    return {kind: folder / name for kind, name in names.items()} | {"checkpoint": found(folder / "run")[-1]}
+    return {kind: folder / name for kind, name in names.items()} | {"checkpoint": checkpoints_in(folder / "run")[-1]}
 
 
 def resumed(path: Path) -> Any:

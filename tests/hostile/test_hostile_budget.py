@@ -32,7 +32,7 @@ from slabnet.core.containers import (
 )
 from slabnet.estimators.files import save_estimator
 from slabnet.store import FORMAT
-from slabnet.training.checkpoints import found as checkpoints_in
+from slabnet.training.checkpoints import checkpoints_in
 
 Parts = tuple[dict[str, Any], dict[str, Tensor]]
 SECONDS, MEGABYTES = 5, 500  # of the processor: some more than it should take, as machines differ

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import slabnet as sn
 from slabnet.core.containers import read_container, write_container
-from slabnet.training.checkpoints import FORMAT, Checkpoints, found
+from slabnet.training.checkpoints import FORMAT, Checkpoints, checkpoints_in
 
 Tensors = dict[str, Tensor]
 CONFIG = sn.TrainConfig(epochs=3, batch_size=50, cut_every=0)
@@ -36,7 +36,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     with pytest.raises(Stop):
         sn.fit(sn.mlp((4, 3, 2)), data(), CONFIG, checkpoint=Checkpoints(folder, every_steps=3), on_epoch=stop)
-    return found(folder)[-1]
+    return checkpoints_in(folder)[-1]
 
 
 def resume(kept: Path, folder: Path, change: Callable[[dict[str, Any], Tensors], Any]) -> sn.Network:

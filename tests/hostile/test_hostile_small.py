@@ -25,7 +25,7 @@ from slabnet.cli.workflow import is_finished
 from slabnet.config.settings import NetworkConfig, Recipe, TrainConfig
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.files import check_writable, safe_text, write_atomically
-from slabnet.training.checkpoints import FORMAT, Keeper, found
+from slabnet.training.checkpoints import FORMAT, Keeper, checkpoints_in
 
 SMALL = Recipe(network=NetworkConfig(hidden=()), train=TrainConfig(epochs=1))
 
@@ -116,7 +116,7 @@ def test_going_on_with_other_passes_or_threads_is_said(tmp_path: Path, caplog: p
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     data, config = (x, (x[:, 0] > 0).long()), sn.TrainConfig(epochs=2, batch_size=20)
     sn.fit(sn.mlp((3, 2)), data, config, checkpoint=tmp_path)
-    path = found(tmp_path)[-1]
+    path = checkpoints_in(tmp_path)[-1]
     header, tensors = read_container(path, "test", FORMAT)
     assert set(header["made_by"]) == {"threads", "passes"}
     with caplog.at_level(logging.WARNING, logger="slabnet"):
@@ -142,7 +142,7 @@ def test_a_second_signal_right_after_the_first(number: signal.Signals, code: int
         [*command, "--out", str(tmp_path / "m.slab")], stderr=subprocess.PIPE, text=True, env={**os.environ}
     )
     until = time.monotonic() + 120
-    while not found(tmp_path / "m.slab.checkpoints") and time.monotonic() < until:
+    while not checkpoints_in(tmp_path / "m.slab.checkpoints") and time.monotonic() < until:
         time.sleep(0.02)
     for _ in range(20):
         if process.poll() is None:

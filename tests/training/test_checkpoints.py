@@ -18,7 +18,7 @@ from slabnet.core.files import write_atomically
 from slabnet.core.records import Epoch
 from slabnet.selection.rules import threshold_model
 from slabnet.training import checkpoints, dead_units
-from slabnet.training.checkpoints import FORMAT, Checkpoints, Interrupted, forget, found
+from slabnet.training.checkpoints import FORMAT, Checkpoints, Interrupted, checkpoints_in, forget
 
 Data = tuple[Tensor, Tensor]
 
@@ -158,7 +158,7 @@ def test_two_are_kept(blobs: Data, tmp_path: Path) -> None:
     config = sn.TrainConfig(epochs=3, batch_size=50)
     sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=Checkpoints(tmp_path, every_steps=1))
     assert len(list(tmp_path.iterdir())) == 2
-    assert found(tmp_path)[-1].name.endswith("-end.slab")
+    assert checkpoints_in(tmp_path)[-1].name.endswith("-end.slab")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_damaged_one_falls_back_to_the_one_before(
     whole = sn.mlp((4, 6, 3), seed=2)
     sn.fit(whole, blobs, config)
     stopped_after(sn.mlp((4, 6, 3), seed=2), blobs, config, 9, tmp_path)
-    newest = found(tmp_path)[-1]
+    newest = checkpoints_in(tmp_path)[-1]
     content = bytearray(newest.read_bytes())
     for damage in (content[: len(content) // 2], content[:-40] + bytes(40), b"", b"PK\x03\x04 no checkpoint"):
         newest.write_bytes(bytes(damage))
@@ -203,7 +203,7 @@ def test_a_damaged_one_falls_back_to_the_one_before(
         with caplog.at_level(logging.WARNING):
             kept = Checkpoints(tmp_path / "copy", every_steps=1)
             (tmp_path / "copy").mkdir(exist_ok=True)
-            for path in found(tmp_path):
+            for path in checkpoints_in(tmp_path):
                 (tmp_path / "copy" / path.name).write_bytes(path.read_bytes())
             sn.fit(again, blobs, config, checkpoint=kept, resume=True)
         assert "going back to the checkpoint before it" in caplog.text
@@ -215,7 +215,7 @@ def test_a_damaged_one_falls_back_to_the_one_before(
 def test_all_damaged_starts_from_the_beginning(blobs: Data, tmp_path: Path) -> None:
     config = sn.TrainConfig(epochs=2, batch_size=50)
     sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)
-    for path in found(tmp_path):
+    for path in checkpoints_in(tmp_path):
         path.write_bytes(b"gone")
     assert len(sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path, resume=True)) == 2
 
@@ -257,7 +257,7 @@ def test_a_signal_finishes_the_step_and_keeps_everything(number: signal.Signals,
     with pytest.raises(Interrupted, match=number.name) as stopped:
         sn.fit(first, blobs, config, checkpoint=tmp_path, on_epoch=interrupt)
     assert stopped.value.number == number
-    assert found(stopped.value.folder)
+    assert checkpoints_in(stopped.value.folder)
     assert signal.getsignal(number) is before
     sn.fit(again, blobs, config, checkpoint=tmp_path, resume=True)
     assert equal(state(whole), state(again))
@@ -289,7 +289,7 @@ def test_post_training_goes_on_too(blobs: Data, tmp_path: Path) -> None:
 def test_a_checkpoint_is_no_model(blobs: Data, tmp_path: Path) -> None:
     sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=1, batch_size=50), checkpoint=tmp_path)
     with pytest.raises(sn.FileError, match="got a checkpoint of a run"):
-        sn.load(found(tmp_path)[-1])
+        sn.load(checkpoints_in(tmp_path)[-1])
 
 
 def test_settings_of_checkpoints_are_checked(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_the_best_checkpoint_is_kept_beside_the_last_two(blobs: Data, tmp_path: 
     assert header["state"]["best_epoch"] == history.best_epoch
     for i, value in enumerate(net.parameters()):  # the fit ends with the best state
         assert torch.equal(tensors[f"net:{i}"], value)
-    assert len(found(tmp_path)) == 2
+    assert len(checkpoints_in(tmp_path)) == 2
     sn.fit(sn.mlp((4, 3)), blobs, sn.TrainConfig(epochs=1), checkpoint=tmp_path, progress="off")  # starts afresh
     assert not (tmp_path / "best.slab").exists()
 
@@ -324,7 +324,7 @@ def test_the_best_checkpoint_is_kept_beside_the_last_two(blobs: Data, tmp_path: 
 def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_one(blobs: Data, tmp_path: Path) -> None:
     config = sn.TrainConfig(epochs=3, batch_size=50)
     stopped_after(sn.mlp((4, 3)), blobs, config, 5, tmp_path)
-    newest = found(tmp_path)[-1]
+    newest = checkpoints_in(tmp_path)[-1]
     newest.write_bytes(b"junk")
     from slabnet.training import checkpoints
 
@@ -338,15 +338,15 @@ def test_a_damaged_one_that_was_passed_over_does_not_take_the_place_of_a_whole_o
         patch.setattr(checkpoints.Keeper, "write", write)
         with pytest.raises(Stop):
             sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=Checkpoints(tmp_path, every_steps=1), resume=True)
-    assert len(found(tmp_path)) == 2
-    for path in found(tmp_path):
+    assert len(checkpoints_in(tmp_path)) == 2
+    for path in checkpoints_in(tmp_path):
         read_container(path, "test", FORMAT)
 
 
 def test_an_unfinished_run_is_set_aside_and_said(blobs: Data, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = sn.TrainConfig(epochs=3, batch_size=50)
     stopped_after(sn.mlp((4, 3)), blobs, config, 5, tmp_path)
-    names = [path.name for path in found(tmp_path)]
+    names = [path.name for path in checkpoints_in(tmp_path)]
     (tmp_path / ".checkpoint-0000000009.slab.x.tmp").touch()  # of a process that was killed
     with caplog.at_level(logging.WARNING):
         sn.fit(sn.mlp((4, 3)), blobs, config, checkpoint=tmp_path)

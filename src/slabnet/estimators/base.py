@@ -366,10 +366,10 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         """The averaged prediction for rows of the user's table, in the network's own scale."""
         table = self._check_x(X)
         exposure = self._exposures(exposure, len(table))
-        found = predict(
-            self._predictor(), self._scale_x(table), self.draws, seed=self._seed, exposure=exposure, **options
-        )
-        return replace(found, extrapolates=None if (out := self._outside(table, X)) is None else torch.as_tensor(out))
+        options |= {"seed": self._seed, "exposure": exposure}
+        prediction = predict(self._predictor(), self._scale_x(table), self.draws, **options)
+        outside = self._outside(table, X)
+        return replace(prediction, extrapolates=None if outside is None else torch.as_tensor(outside))
 
     def _predictor(self) -> Network:
         return self.network_ if self.compact_ is None else self.compact_
@@ -387,8 +387,8 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
     def _slopes(self, table: Array) -> Array:
         """(outputs, inputs) in the network's own scale."""
         values = self._scale_x(table)
-        found = input_effects(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
-        return np.asarray(found.numpy())
+        effects = input_effects(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
+        return np.asarray(effects.numpy())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -29,13 +29,13 @@ def within_fdr(inclusion: Mapping[str, float], fdr: float) -> list[str]:
     ['a', 'c']
     """
     order = sorted(inclusion, key=lambda name: -inclusion[name])
-    false, kept = 0.0, []
+    false, names = 0.0, []
     for count, name in enumerate(order, start=1):
         false += 1 - inclusion[name]
         if false > fdr * count:
             break
-        kept.append(name)
-    return kept
+        names.append(name)
+    return names
 
 
 class KnowsModel(ReadsFrames):

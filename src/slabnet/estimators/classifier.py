@@ -160,8 +160,8 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         _, places = self._read(X, y, reset=False)
         return np.asarray(cumulative_shares(self.predict_proba(X))[np.arange(len(places)), places])
 
-    def _interval_of(self, found: Prediction, level: float) -> tuple[Array, Array]:
-        low, high = (end.numpy() for end in found.interval(level))
+    def _interval_of(self, prediction: Prediction, level: float) -> tuple[Array, Array]:
+        low, high = (end.numpy() for end in prediction.interval(level))
         if low.shape[1] > 1:
             return low, high
         return np.hstack([1 - high, low]), np.hstack([1 - low, high])
@@ -175,11 +175,12 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
 
     def predict_uncertainty(self, X: Any) -> tuple[Array, Array, Array]:
         """Entropy of the averaged probabilities, and its two parts: of the response, and of the network."""
-        found: Prediction = self._predict(X)
-        total, own, network = (
-            part.numpy().reshape(len(found.mean)) for part in (found.total, found.aleatoric, found.epistemic)
+        prediction: Prediction = self._predict(X)
+        total, aleatoric, epistemic = (
+            part.numpy().reshape(len(prediction.mean))
+            for part in (prediction.total, prediction.aleatoric, prediction.epistemic)
         )
-        return total, own, network
+        return total, aleatoric, epistemic
 
     def _effects(self, table: Array) -> Array:
         """How far the class probabilities move per standard deviation of each input, in total variation."""

@@ -120,8 +120,8 @@ def cross_conformal(
     models, scores = [], np.zeros(len(target))
     for fold in range(folds):
         inside, outside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        own = None if labels is None else labels[inside]
-        fitted = clone(model).fit(_rows(table, inside), target[inside], groups=own)
+        inside_groups = None if labels is None else labels[inside]
+        fitted = clone(model).fit(_rows(table, inside), target[inside], groups=inside_groups)
         scores[outside] = fitted._scores(_rows(table, outside), target[outside])
         models.append(fitted)
     return CrossConformal(tuple(models), scores[counts], fold_of[counts])

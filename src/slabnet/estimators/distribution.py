@@ -28,8 +28,8 @@ class PredictedDistribution:
     def quantile(self, share: float) -> Array:
         """The value below which an observation lies with probability `share`; 0.5 for the median."""
         share = check_number("quantile", "share", share, above=0, below=1)
-        found = self.mixture.quantile(torch.tensor([share], dtype=torch.float64))[0]
-        return self._shape(self.scaling.undo(found.numpy()))
+        values = self.mixture.quantile(torch.tensor([share], dtype=torch.float64))[0]
+        return self._shape(self.scaling.undo(values.numpy()))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """The central interval that holds an observation with probability `level`."""

@@ -57,7 +57,7 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
     if model.draws > MOST_DRAWS:
         refuse("save_estimator", "draws", f"at most {MOST_DRAWS} in a file", model.draws)
     names = getattr(model, "feature_names_in_", None)
-    kept: dict[str, Any] = {
+    estimator: dict[str, Any] = {
         "kind": "classifier" if isinstance(model, SlabClassifier) else "regressor",
         "draws": int(model.draws),
         "seed": model._seed,
@@ -69,27 +69,27 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         "params": {name: value for name in PARAMS if _is_plain(value := getattr(model, name))},
     }
     if model.support_ is not None:
-        kept["support"] = model.support_.to_dict()
+        estimator["support"] = model.support_.to_dict()
     if model.trial_ is not None:
-        kept["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
+        estimator["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
     if model.conformal_ is not None:
-        kept["conformal"] = model.conformal_.scores.tolist()
+        estimator["conformal"] = model.conformal_.scores.tolist()
     if isinstance(model, SlabClassifier):
-        kept |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
+        estimator |= {"classes": model.classes_.tolist(), "classes_type": model.classes_.dtype.str}
     elif isinstance(model, SlabRegressor):
-        kept |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat, "rate": model.rate_}
-        kept |= {"response": [model.response_, model.response_why_]}
+        estimator |= {"scaling_y": model.scaling_y_.to_dict(), "flat": model._flat, "rate": model.rate_}
+        estimator |= {"response": [model.response_, model.response_why_]}
     last = model.history_.to_dict()["epochs"][-1]
     last.pop("seconds")  # the same fit gives the same bytes
     inputs = model._input_names()
     if model.table_ is not None:
-        kept["columns"] = model._column_names()
+        estimator["columns"] = model._column_names()
         about = {"table": model.table_.to_dict()} | about
     save(
         model.network_,
         path,
         selection=model.selection_,
-        **{"estimator": kept, "history": last, "epochs": model.history_.columns(), "input_names": inputs} | about,
+        **{"estimator": estimator, "history": last, "epochs": model.history_.columns(), "input_names": inputs} | about,
     )
 
 
@@ -111,35 +111,35 @@ def load_estimator(path: str | Path) -> SlabEstimator:
     return model
 
 
-def _filled(net: Network, kept: EstimatorCard, card: FitCard) -> SlabEstimator:
+def _filled(net: Network, settings: EstimatorCard, card: FitCard) -> SlabEstimator:
     hidden, names = net.hidden, card.input_names or []
-    if kept.kind is None or kept.draws is None or kept.seed is None or kept.samples_seen is None:
+    if settings.kind is None or settings.draws is None or settings.seed is None or settings.samples_seen is None:
         raise ValueError("no kind, draws, seed or number of rows")
     for name, value, most in (
-        ("draws", kept.draws, MOST_DRAWS),
-        ("seed", kept.seed, 2**63),
-        ("samples_seen", kept.samples_seen, 2**63),
+        ("draws", settings.draws, MOST_DRAWS),
+        ("seed", settings.seed, 2**63),
+        ("samples_seen", settings.samples_seen, 2**63),
     ):
         if not 0 <= value <= most:
             raise ValueError(f"{name} {one_line(value)}")
-    options: dict[str, Any] = {"method": net.method.name, "activation": net.activation, "draws": kept.draws}
+    options: dict[str, Any] = {"method": net.method.name, "activation": net.activation, "draws": settings.draws}
     options |= {"members": len(members_in(net)) or 1, "skip": net.skip, "gates": net.gates or None}
-    options |= {name: value for name, value in kept.params.items() if name in PARAMS and _is_plain(value)}
-    model = KINDS[kept.kind](hidden if kept.hidden_given else None, **options)
-    model.network_, model._seed, model.n_samples_seen_ = net.double(), kept.seed, kept.samples_seen
-    model.scaling_x_ = _scaling(kept.scaling_x)
+    options |= {name: value for name, value in settings.params.items() if name in PARAMS and _is_plain(value)}
+    model = KINDS[settings.kind](hidden if settings.hidden_given else None, **options)
+    model.network_, model._seed, model.n_samples_seen_ = net.double(), settings.seed, settings.samples_seen
+    model.scaling_x_ = _scaling(settings.scaling_x)
     inputs = int(np.prod(net.row_shape or 0))
     if len(model.scaling_x_.scale) != inputs or len(names) != inputs:
         raise ValueError(f"{len(model.scaling_x_.scale)} scales for {inputs} inputs")
-    model.table_ = None if kept.columns is None else Table.from_dict(card.table or {})
+    model.table_ = None if settings.columns is None else Table.from_dict(card.table or {})
     if model.table_ is not None and len(model.table_.inputs) != inputs:
         raise ValueError(f"columns of {len(model.table_.inputs)} inputs for a network of {inputs}")
-    columns = np.asarray(names if kept.columns is None else kept.columns, dtype=object)
+    columns = np.asarray(names if settings.columns is None else settings.columns, dtype=object)
     model.n_features_in_ = len(columns)
-    if kept.named:
+    if settings.named:
         model.feature_names_in_ = columns
-    model.support_ = None if kept.support is None else TrainingSupport.from_dict(kept.support, inputs)
-    model.feature_effects_ = np.asarray(kept.feature_effects, dtype=np.float64)
+    model.support_ = None if settings.support is None else TrainingSupport.from_dict(settings.support, inputs)
+    model.feature_effects_ = np.asarray(settings.feature_effects, dtype=np.float64)
     if model.feature_effects_.shape != (model.n_features_in_,):
         raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")
     history = card.history or {}
@@ -147,15 +147,15 @@ def _filled(net: Network, kept: EstimatorCard, card: FitCard) -> SlabEstimator:
         raise ValueError("a history that holds other things than numbers")
     last = Epoch(**history | {"seconds": 0.0})
     model.history_ = History((last,), model.n_samples_seen_, 0, last.kl_weight)
-    model.n_iter_, model.trial_ = last.epoch, _trial(kept.trial, net)
+    model.n_iter_, model.trial_ = last.epoch, _trial(settings.trial, net)
     if isinstance(model, SlabClassifier):
-        model.classes_ = _classes(kept.classes or [], kept.classes_type or "")
+        model.classes_ = _classes(settings.classes or [], settings.classes_type or "")
         if model._response()[1] != net.outputs:
             raise ValueError(f"{len(model.classes_)} classes for {net.outputs} outputs")
     elif isinstance(model, SlabRegressor):
-        model.scaling_y_, model._flat = _scaling(kept.scaling_y), kept.flat
-        model.rate_ = _rate(kept.rate)
-        name, why = kept.response or ["gaussian", "the default"]  # files of 0.1 have none
+        model.scaling_y_, model._flat = _scaling(settings.scaling_y), settings.flat
+        model.rate_ = _rate(settings.rate)
+        name, why = settings.response or ["gaussian", "the default"]  # files of 0.1 have none
         if name != net.likelihood.name:
             raise ValueError(f"a response {one_line(name)} with the likelihood {net.likelihood.name}")
         model.response_, model.response_why_ = name, why
@@ -182,23 +182,23 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _trial(kept: Any, net: Network) -> Trial | None:
+def _trial(written: Any, net: Network) -> Trial | None:
     """What the trial had found; where a file does not say, the noise in the network is all there is."""
-    if kept is None:
+    if written is None:
         return None
-    weight, phi, rows = kept
+    weight, phi, rows = written
     if len(phi) != net.outputs or not all(0 < float(value) < math.inf for value in (weight, rows, *phi)):
-        raise ValueError(f"a trial of {one_line(kept)}")
+        raise ValueError(f"a trial of {one_line(written)}")
     return Trial(float(weight), tuple(float(value) for value in phi), int(rows), {})
 
 
-def _calibration(kept: Any) -> Calibration | None:
+def _calibration(written: Any) -> Calibration | None:
     """Scores of the rows that calibrated; None where none did."""
-    if kept is None:
+    if written is None:
         return None
-    scores = np.asarray(kept, dtype=np.float64)
+    scores = np.asarray(written, dtype=np.float64)
     if scores.ndim != 1 or not len(scores) or not (scores >= 0).all():
-        raise ValueError(f"scores {one_line(kept)}")
+        raise ValueError(f"scores {one_line(written)}")
     return Calibration(scores)
 
 

@@ -138,8 +138,8 @@ def _readable(table: Any) -> Any:
     if not strange:
         return table
     row, column = strange[0]
-    said = f"cells that are neither numbers nor text are taken as missing: {one_line(repr(table[row, column]))}"
-    warnings.warn(f"{said} in column {column}, row {row}", UserWarning, stacklevel=5)
+    warning = f"cells that are neither numbers nor text are taken as missing: {one_line(repr(table[row, column]))}"
+    warnings.warn(f"{warning} in column {column}, row {row}", UserWarning, stacklevel=5)
     known = table.copy()
     for place in strange:
         known[place] = np.nan

@@ -130,9 +130,9 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         return_std: also the standard deviation of a new observation (of its logarithm where the median is predicted).
         exposure: over which counts are predicted; 1 where it is left out.
         """
-        found = self._predict(X, exposure)
-        mean = self._shape(self.scaling_y_.undo(found.mean.numpy()))
-        return (mean, self._shape(self._spread(found.total))) if return_std else mean
+        prediction = self._predict(X, exposure)
+        mean = self._shape(self.scaling_y_.undo(prediction.mean.numpy()))
+        return (mean, self._shape(self._spread(prediction.total))) if return_std else mean
 
     def predict_distribution(self, X: Any, exposure: Any = None) -> PredictedDistribution:
         """The distribution of a new observation in each row: quantiles, P(Y <= y), P(Y > y), densities.
@@ -143,10 +143,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         >>> bool(np.allclose(found.cdf(2.0) + found.exceeds(2.0), 1))
         True
         """
-        found = self._predict(X, exposure, keep_draws=True)
-        if found.mixture is None:
+        prediction = self._predict(X, exposure, keep_draws=True)
+        if prediction.mixture is None:
             refuse("predict_distribution", "response", "one with a known distribution", self.response_)
-        return PredictedDistribution(found.mixture, self.scaling_y_, len(found.mean), self._flat)
+        return PredictedDistribution(prediction.mixture, self.scaling_y_, len(prediction.mean), self._flat)
 
     def predict_interval(
         self,
@@ -211,12 +211,12 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         """The same for each row; one that was cut off (`event` 0) counts with log P(Y > y)."""
         return self.densities_of(self._predict(X, exposure, keep_draws=True), y, event)
 
-    def densities_of(self, found: Prediction, y: Any, event: Any = None) -> Array:
+    def densities_of(self, prediction: Prediction, y: Any, event: Any = None) -> Array:
         """log p(y) under a prediction of this model that kept its draws, in the units of y."""
-        target = self.scaling_y_.apply(np.asarray(y, dtype=np.float64).reshape(len(found.mean), -1))
+        target = self.scaling_y_.apply(np.asarray(y, dtype=np.float64).reshape(len(prediction.mean), -1))
         seen = np.ones(len(target)) if event is None else np.asarray(event, dtype=np.float64)
         cut = None if event is None else torch.as_tensor(seen)
-        rows = row_log_densities(found, torch.as_tensor(target), cut).double().numpy()
+        rows = row_log_densities(prediction, torch.as_tensor(target), cut).double().numpy()
         return np.asarray(rows - seen * float(np.log(self.scaling_y_.scale).sum()))
 
     @property

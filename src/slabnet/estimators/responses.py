@@ -103,12 +103,12 @@ class Sides:
             weight = _check_sample_weight(given.sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             if not (weight > 0).any():
                 refuse("fit", "sample_weight", "above 0 for some row", "0 for all")
-        found: dict[str, Array | None] = {"exposure": None, "event": None}
+        columns: dict[str, Array | None] = {"exposure": None, "event": None}
         for name, value in (("exposure", given.exposure), ("event", given.event)):
             if value is not None:
-                found[name] = np.asarray(column_or_1d(value, dtype=np.float64))
-                check_consistent_length(X, found[name])
-        return cls(weight, **found)
+                columns[name] = np.asarray(column_or_1d(value, dtype=np.float64))
+                check_consistent_length(X, columns[name])
+        return cls(weight, **columns)
 
     def target(self, y: Any, rate: float | None) -> Any:
         """`y` with them, as `fit` takes it; `rate`: what exposures are counted in."""

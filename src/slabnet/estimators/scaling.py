@@ -53,8 +53,8 @@ class Scaling:
         return {"centre": self.centre.tolist(), "scale": self.scale.tolist()}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Self:
-        centre, scale = (np.asarray(found[name], dtype=np.float64) for name in ("centre", "scale"))
+    def from_dict(cls, written: dict[str, Any]) -> Self:
+        centre, scale = (np.asarray(written[name], dtype=np.float64) for name in ("centre", "scale"))
         if centre.ndim != 1 or centre.shape != scale.shape or not np.isfinite(centre).all() or not (scale > 0).all():
             raise ValueError("centre and scale must be two lists of numbers")
         return cls(centre, scale)

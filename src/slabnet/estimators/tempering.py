@@ -74,8 +74,8 @@ class Keeping:
 
     def trial(self, number: int) -> Checkpoints | None:
         """Where a run of the trial is kept: in a folder of its own, in that of the whole fit."""
-        kept = self.checkpoint
-        return None if kept is None else replace(kept, folder=Path(kept.folder) / f"trial-{number}")
+        checkpoint = self.checkpoint
+        return None if checkpoint is None else replace(checkpoint, folder=Path(checkpoint.folder) / f"trial-{number}")
 
 
 def try_out(
@@ -109,8 +109,8 @@ def try_out(
         settings = config.model_copy(update={"kl_weight": weight, "batch_size": size})
         later = settings.epochs_for(len(rest)) * (len(weights) - number + len(x) / len(rest))
         part = Part(f"trial {number} of {len(weights)}", later)
-        kept, resume = keeping.trial(number), keeping.resume and keeping.checkpoint is not None
-        fit(tried, (x[rest], y[rest]), settings, progress=keeping.show, checkpoint=kept, resume=resume, part=part)
+        checkpoint, resume = keeping.trial(number), keeping.resume and keeping.checkpoint is not None
+        fit(tried, (x[rest], y[rest]), settings, progress=keeping.show, checkpoint=checkpoint, resume=resume, part=part)
         samples = predict(tried.cpu().double().eval(), x[held_out], draws, seed=seed, keep_draws=True).samples
         assert samples is not None
         noise[weight] = noise_around(samples.numpy(), y[held_out])
@@ -120,8 +120,8 @@ def try_out(
         gain = densities[weight] - densities[best]
         if gain.mean() > gain.std() / np.sqrt(len(gain)):
             best = weight
-    found = {weight: float(each.mean()) for weight, each in densities.items()}
-    return Trial(best, tuple(noise[best].tolist()), len(held_out), found)
+    mean_density = {weight: float(each.mean()) for weight, each in densities.items()}
+    return Trial(best, tuple(noise[best].tolist()), len(held_out), mean_density)
 
 
 def _held_out(rows: int, seed: int, dependence: Dependence) -> tuple[Rows, Rows]:

@@ -21,14 +21,14 @@ def far_values(table: Array) -> list[tuple[int, int]]:
     >>> far_values(np.array([[1.0, 5.0], [2.0, 7.0], [3.0, 1e38]]))
     [(1, 2)]
     """
-    found = []
+    places = []
     for column, values in enumerate(np.asarray(table).T):
         size = np.abs(values).max()
         away = np.abs(values / size - np.median(values / size)) if size > 0 else values
         usual = away[(away > 0) & (away < away.max())]
         if len(usual) and away.max() > FAR * np.median(usual):
-            found.append((column, int(away.argmax())))
-    return found
+            places.append((column, int(away.argmax())))
+    return places
 
 
 def near_duplicates(table: Array) -> list[tuple[int, int, float]]:
@@ -48,8 +48,8 @@ def near_duplicates(table: Array) -> list[tuple[int, int, float]]:
     scaled = centred[:, varies] / size[varies]
     r = scaled.T @ scaled
     pairs = np.argwhere(np.triu(np.abs(r) > ALIKE, 1))
-    found = [(int(varies[i]), int(varies[j]), float(np.clip(r[i, j], -1, 1))) for i, j in pairs]
-    return sorted(found, key=lambda pair: -abs(pair[2]))
+    alike = [(int(varies[i]), int(varies[j]), float(np.clip(r[i, j], -1, 1))) for i, j in pairs]
+    return sorted(alike, key=lambda pair: -abs(pair[2]))
 
 
 def warn_of_table(table: Array, names: Any = None) -> None:
@@ -79,8 +79,8 @@ def warn_of_target(target: Array) -> None:
         _warn(f"beside {target[row, column]:g} in row {row} all other values of y look alike")
 
 
-def _warn(said: str) -> None:
-    warnings.warn(f"fit: {said}", UserWarning, stacklevel=6)
+def _warn(message: str) -> None:
+    warnings.warn(f"fit: {message}", UserWarning, stacklevel=6)
 
 
 def _some(names: list[str]) -> str:

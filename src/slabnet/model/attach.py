@@ -23,9 +23,9 @@ def likelihood_of(net: nn.Module) -> Likelihood:
     if inside and {id(part) for part in inside} <= {id(part) for part in inside[0].modules()}:  # it, or its members
         return inside[0].likelihood
     for part in net.modules():
-        kept = part.__dict__.get(_KEY)
-        if isinstance(kept, Likelihood):
-            return kept
+        attached = part.__dict__.get(_KEY)
+        if isinstance(attached, Likelihood):
+            return attached
     return Categorical()
 
 

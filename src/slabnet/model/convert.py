@@ -32,10 +32,10 @@ class Conversion:
     left: tuple[tuple[str, str, str], ...]
 
     def __str__(self) -> str:
-        said = f"converted {len(self.converted)} layers"
+        text = f"converted {len(self.converted)} layers"
         if self.left:
-            said += "; left as they are: " + "; ".join(f"{name} ({kind}): {why}" for name, kind, why in self.left)
-        return said
+            text += "; left as they are: " + "; ".join(f"{name} ({kind}): {why}" for name, kind, why in self.left)
+        return text
 
 
 def convert(

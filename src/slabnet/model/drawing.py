@@ -98,11 +98,11 @@ class Drawable(nn.Module):
 class Place:
     """Where the rows of a pass stand in a larger batch, so that their noise is theirs wherever they are computed.
 
-    first_row: of these in the whole batch. own: for noise that is not keyed by row, a generator of this process.
+    first_row: of these in the whole batch. generator: for noise that is not keyed by row, a generator of this process.
     """
 
     first_row: int = 0
-    own: torch.Generator | None = None
+    generator: torch.Generator | None = None
 
 
 WHOLE = Place()
@@ -193,9 +193,9 @@ class Scope:
 
     @property
     def generator(self) -> torch.Generator:
-        found = self.place.own or self._generator
-        assert found is not None
-        return found
+        generator = self.place.generator or self._generator
+        assert generator is not None
+        return generator
 
     def blocks(self, layer: Drawable) -> tuple[Block, ...]:
         """The layer's blocks, with gamma decided where a selection is fixed."""

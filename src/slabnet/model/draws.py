@@ -72,9 +72,9 @@ class Relaxed(Draw):
         if scope.divergence is not None:
             blocks = scope.blocks(layer)
             seeds = [scope.seed() for _ in blocks]
-            found = layer.draw_relaxed(blocks, seeds, self.delta, self.hard, scope.divergence)
-            if found is not None:
-                return tuple(Drawn(value, None, value, None) for value in found[0]), found[1]
+            drawn = layer.draw_relaxed(blocks, seeds, self.delta, self.hard, scope.divergence)
+            if drawn is not None:
+                return tuple(Drawn(value, None, value, None) for value in drawn[0]), drawn[1]
             return tuple(self.draw(block, seed) for block, seed in zip(blocks, seeds, strict=True)), None
         return super().draw_layer(layer, scope)
 

@@ -96,14 +96,14 @@ def elbo(
         generator = keyed_generator(seed, device=x.device) if isinstance(seed, int) else seed
         one = partial(elbo, n=n, seed=generator, draw=draw, samples=samples, kl=kl, kl_weight=kl_weight, place=place)
         return _over_members(net, [one(member, likelihood, x, y, baseline=baseline) for member in net.members])
-    found = drawable_layers(net) if layers is None else layers
-    parts = list(found.values())
+    drawables = drawable_layers(net) if layers is None else layers
+    parts = list(drawables.values())
     sampled = kl == "sampled" or (draw.random and draw.draws_weights and not all(part.closed_form for part in parts))
     if isinstance(seed, int):
         seed = keyed_generator(seed, device=x.device)
     scaled, divergences, log_qs = [], [], []
     for m in range(samples):
-        with drawing(found, draw, seed, m, kl, place) as scope:
+        with drawing(drawables, draw, seed, m, kl, place) as scope:
             output = net(x)
             scaled.append(likelihood.total(output, y) * (n / len(x)))
             if sampled or m == 0:

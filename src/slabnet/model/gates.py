@@ -171,8 +171,8 @@ class GatedLinear(Linear):
         return self._kl(scope.blocks(self) if scope.decides(self) else self.own_blocks())
 
     def informed(self, blocks: Sequence[Block]) -> list[Tensor]:
-        found = self.prior.informed(self.own_blocks())
-        return [one if part.pinned is None else one | part.pinned for one, part in zip(found, blocks, strict=True)]
+        masks = self.prior.informed(self.own_blocks())
+        return [one if part.pinned is None else one | part.pinned for one, part in zip(masks, blocks, strict=True)]
 
     def drawn_parameters(self) -> Iterable[Tensor]:
         return [*super().drawn_parameters(), *(gates.omega for gates, _ in self.reads if gates is not None)]
@@ -201,9 +201,9 @@ class GatedLinear(Linear):
         weight, *bias = self.prior.moments(blocks)[0]
         mean = self.affine(x, weight[0], bias[0][0] if bias else None)
         variance = self.affine(x * x, weight[1], bias[0][1] if bias else None)
-        own = self.own_blocks()[0]
-        assert own.omega is not None
-        part = torch.sigmoid(own.omega) * own.mu
+        below = self.own_blocks()[0]
+        assert below.omega is not None
+        part = torch.sigmoid(below.omega) * below.mu
         for alpha, columns in shared:  # the variance of each column's own gate is in there; they share one
             m = part[:, columns]
             together, apart = x[:, columns] @ m.T, (x[:, columns] ** 2) @ (m * m).T

@@ -230,7 +230,7 @@ def mlp(
         given: dict[str, Any] = {"activation": activation, "method": method, "prior": prior, "start": start}
         given |= {"likelihood": likelihood, "options": options, "skip": skip}
         given |= {"gates": gates, "column_groups": column_groups, "psi_gate": psi_gate}
-        return _several(members, seed, lambda own: mlp(sizes, seed=own, **given))
+        return _several(members, seed, lambda member_seed: mlp(sizes, seed=member_seed, **given))
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
     plan = GatePlan.of(sizes[0], gates, column_groups, psi_gate)
     parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip), plan)]
@@ -280,7 +280,9 @@ def convnet(
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
         given |= {"skip": skip}
-        return _several(members, seed, lambda own: convnet(shape, classes, likelihood=likelihood, seed=own, **given))
+        return _several(
+            members, seed, lambda member_seed: convnet(shape, classes, likelihood=likelihood, seed=member_seed, **given)
+        )
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)

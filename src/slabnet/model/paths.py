@@ -114,10 +114,10 @@ def read_by(chain: Sequence[Link], at: int, sent: Sequence[Tensor], first: Tenso
     """What layer `at` reads: for each of its inputs an entry of what was sent before it, or of the network's own."""
     link = chain[at]
     width = len(_inputs(link.layer))
-    own = _widen(sent[at - 1] if at else first, width - link.again)
+    before = _widen(sent[at - 1] if at else first, width - link.again)
     if not link.again:
-        return own
-    return torch.cat([own, _widen(sent[link.reader - 1] if link.reader else first, link.again)])
+        return before
+    return torch.cat([before, _widen(sent[link.reader - 1] if link.reader else first, link.again)])
 
 
 def wanted_by(chain: Sequence[Link], at: int, read: Mapping[str, Tensor]) -> Tensor:
@@ -147,12 +147,12 @@ def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
         return None
     edges = {link.name: unit_edges(link.layer, masks[link.name][0]) for link in chain}
     first = edges[chain[0].name]
-    own = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
+    themselves = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
     reach: list[Tensor] = []
     sources: dict[str, Tensor] = {}
     broken: str | None = None
     for at, link in enumerate(chain):
-        before = read_by(chain, at, reach, own)
+        before = read_by(chain, at, reach, themselves)
         sources[link.name] = before.any(1)
         reach.append((edges[link.name].float() @ before.float()) > 0)
         broken = None if bool(reach[-1].any()) else broken or link.name
@@ -167,9 +167,9 @@ def find_paths(net: nn.Module, masks: Mapping[str, Mask]) -> Paths | None:
         active[link.name] = _restore(link.layer, on_path, masks[link.name][0])
         read[link.name] = on_path.any(0)
     order = [link.name for link in chain]
-    entries = [_entering(chain, at, read, len(own)) for at in range(len(chain))]
-    kept, ends = {n: active[n] for n in order}, {n: wanted[n] for n in order}
-    return Paths(kept, sources, ends, reach[-1], broken, entries)
+    entries = [_entering(chain, at, read, len(themselves)) for at in range(len(chain))]
+    used, ends = {n: active[n] for n in order}, {n: wanted[n] for n in order}
+    return Paths(used, sources, ends, reach[-1], broken, entries)
 
 
 def _entering(chain: Sequence[Link], at: int, read: Mapping[str, Tensor], inputs: int) -> Tensor:
@@ -200,11 +200,11 @@ def _joined(net: Mixture, each: Sequence[Paths | None]) -> Paths | None:
 
 def _aligned(each: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """The entries of members counted from the last layer: members may be of different depth."""
-    found: list[Tensor] = []
+    masks: list[Tensor] = []
     for back in range(1, max(map(len, each)) + 1):
         there = [entries[-back] for entries in each if len(entries) >= back]
-        found.insert(0, torch.stack(there).any(0))
-    return found
+        masks.insert(0, torch.stack(there).any(0))
+    return masks
 
 
 def cheapest_path(net: nn.Module, masks: Mapping[str, Mask], output: int | None = None) -> dict[str, Tensor] | None:

@@ -64,8 +64,8 @@ class Posterior(nn.Module):
         return softplus(self.rho)
 
     def block(self) -> Block:
-        own = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
-        return Block(own["mu"], own["rho"], own["omega"])  # type: ignore[arg-type]
+        parameters = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
+        return Block(parameters["mu"], parameters["rho"], parameters["omega"])  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         return "x".join(str(size) for size in self.mu.shape)

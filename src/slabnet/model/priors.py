@@ -185,11 +185,11 @@ class LayerPrior(nn.Module):
     def kl(self, blocks: Sequence[Block]) -> Tensor:
         """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
         logs, extra = self._inclusion(blocks)
-        found = blocks[0].mu.new_zeros(()) if extra is None else extra
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
         log_s = self._log_sigma_beta(blocks[0].mu)
         for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
-            found = found + self.slab.block_kl(block, log_psi, log_not_psi, log_s)
-        return found
+            total = total + self.slab.block_kl(block, log_psi, log_not_psi, log_s)
+        return total
 
     @torch.no_grad()
     def weight_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
@@ -228,20 +228,20 @@ class LayerPrior(nn.Module):
         A draw that leaves beta at its mean drew no noise for it: its part of the divergence is then averaged over beta.
         """
         logs, extra = self._inclusion(blocks)
-        found = blocks[0].mu.new_zeros(()) if extra is None else extra
+        total = blocks[0].mu.new_zeros(()) if extra is None else extra
         for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
             if one.eps is None:
                 slab = self.slab.weight_divergence(block, self._log_sigma_beta(block.mu))
             else:
                 slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
             if one.gamma is None:
-                found = found + slab.sum()
+                total = total + slab.sum()
                 continue
             prior = one.gamma * log_psi + (1 - one.gamma) * log_not_psi
             if block.pinned is not None:
                 prior = prior.masked_fill(block.pinned, 0.0)
-            found = found + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
-        return found
+            total = total + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
+        return total
 
     def log_slab(self, beta: Tensor) -> Tensor:
         """Log density of the slab at `beta`, per weight."""
@@ -252,10 +252,10 @@ class LayerPrior(nn.Module):
         mu = blocks[0].mu
         extra = None
         if isinstance(self.psi, Beta):
-            own = blocks  # what this psi is the chance of
+            charged = blocks  # what this psi is the chance of
             if self.log_input_psi is not None:
-                own = _where_open(blocks, ~self.log_input_psi.isnan())
-            log_psi, log_not_psi, extra = beta_posterior(self.psi, own, mu)
+                charged = _where_open(blocks, ~self.log_input_psi.isnan())
+            log_psi, log_not_psi, extra = beta_posterior(self.psi, charged, mu)
         else:
             log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
         logs = []

@@ -151,13 +151,13 @@ def risk_coverage(prediction: Prediction, y: Tensor) -> RiskCoverage:
 
 
 def out_of_domain(
-    familiar: Prediction, foreign: Prediction, by: Literal["entropy", "mutual_information"] = "entropy"
+    in_distribution: Prediction, ood: Prediction, by: Literal["entropy", "mutual_information"] = "entropy"
 ) -> OutOfDomain:
     """Area under the ROC and precision-recall curves for telling OOD rows by entropy or mutual information."""
     check_choice("out_of_domain", "by", by, ("entropy", "mutual_information"))
     from sklearn.metrics import average_precision_score, roc_auc_score  # slow to import
 
-    scores = [p.entropy if by == "entropy" else p.epistemic for p in (familiar, foreign)]
+    scores = [p.entropy if by == "entropy" else p.epistemic for p in (in_distribution, ood)]
     values = torch.cat(scores).numpy()
     truth = [0] * len(scores[0]) + [1] * len(scores[1])
     return OutOfDomain(float(roc_auc_score(truth, values)), float(average_precision_score(truth, values)))

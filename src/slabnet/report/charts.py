@@ -210,7 +210,7 @@ def risk_chart(coverage: Sequence[float], risk: Sequence[float], table: Sequence
     chart.line(*thin(coverage, risk), 0)
     chart.rule(x=1.0, kind="rule marker", name="risk-mark")
     return Figure(
-        "Doubt as a dial",
+        "Risk-coverage curve: doubt as an abstention",
         f"Rows are decided from the surest down: the further right, the more are decided and the more of those are "
         f"wrong (area under the line {number(area, 3)}). The slider sets how sure it has to be.",
         chart.render("Risk-coverage curve"),

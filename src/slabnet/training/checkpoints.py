@@ -31,7 +31,7 @@ from slabnet.core.locks import LOCK
 from slabnet.core.version import __version__
 
 FORMAT = 1
-KEPT = 2
+LATEST = 2
 BEST = "best.slab"
 ASIDE = "earlier"  # a run that was not finished when another one started in its folder
 SHARE = 0.02  # of the time since the last checkpoint that writing one may take; epochs that end sooner wait
@@ -111,11 +111,12 @@ class Keeper:
             self._write_best(header, plain)
         except (OSError, SlabnetError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-            said = one_line(getattr(cause, "strerror", None) or str(error))
-            raise FileError(f"checkpoint: {path} could not be written: {said}; the ones before it are whole") from None
+            reason = one_line(getattr(cause, "strerror", None) or str(error))
+            whole = "the ones before it are whole"
+            raise FileError(f"checkpoint: {path} could not be written: {reason}; {whole}") from None
         damaged = [other for other in self._damaged if other != path]  # this one may have taken its name
-        whole = [other for other in found(self.folder) if other not in damaged]
-        for old in [*damaged, *whole[:-KEPT]]:
+        whole = [other for other in checkpoints_in(self.folder) if other not in damaged]
+        for old in [*damaged, *whole[:-LATEST]]:
             old.unlink(missing_ok=True)
         self._damaged = []
         self._steps, self._written = steps, time.monotonic()
@@ -133,15 +134,17 @@ class Keeper:
 
     def start_afresh(self) -> None:
         """Forget an earlier run in the same folder; one that is not finished is set aside, and said."""
-        old = found(self.folder)
+        old = checkpoints_in(self.folder)
         if old and not old[-1].stem.endswith("-end"):
             aside = _free_name(self.folder / ASIDE)
             aside.mkdir()
             for path in old:
                 path.replace(aside / path.name)
-            said = "move its files back and resume (--resume)"
-            logger.warning("fit: %s held a run that is not finished; to go on with it, %s", printable(str(aside)), said)
-        for path in [*found(self.folder), self.folder / BEST]:
+            remedy = "move its files back and resume (--resume)"
+            logger.warning(
+                "fit: %s held a run that is not finished; to go on with it, %s", printable(str(aside)), remedy
+            )
+        for path in [*checkpoints_in(self.folder), self.folder / BEST]:
             path.unlink(missing_ok=True)
 
     def clean(self) -> None:
@@ -152,7 +155,7 @@ class Keeper:
 
     def latest(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """State and tensors to go on from, None where there is nothing; damaged files are passed over, and said."""
-        for path in reversed(found(self.folder)):
+        for path in reversed(checkpoints_in(self.folder)):
             try:
                 header, tensors = read_container(path, "resume", FORMAT)
             except FileError as error:
@@ -174,8 +177,8 @@ class Keeper:
             return
         for name, value in self.made_by.items():
             if name in other and other[name] != value:
-                said = "resume: %s was written with %s %s, not %s: the result may differ in its last digits"
-                logger.warning(said, one_line(path, 300), one_line(other[name]), name, value)
+                message = "resume: %s was written with %s %s, not %s: the result may differ in its last digits"
+                logger.warning(message, one_line(path, 300), one_line(other[name]), name, value)
 
     def _check_same(self, other: Any, path: Path) -> None:
         """Refuse to go on with another configuration or other data, and name what differs."""
@@ -215,7 +218,7 @@ class Keeper:
 
 def latest_settings(folder: Path) -> dict[str, Any] | None:
     """The settings of the run that the newest whole checkpoint is of, as the file has them, if there is one."""
-    for path in reversed(found(folder)):
+    for path in reversed(checkpoints_in(folder)):
         with suppress(FileError):  # `Keeper.latest` says so
             run = read_container(path, "resume", FORMAT)[0].get("run")
             if isinstance(run, dict) and isinstance(run.get("config"), dict):
@@ -227,7 +230,7 @@ def forget(folder: Path) -> None:
     """Take away the checkpoints of a run whose model is written; unfinished ones that were set aside stay."""
     for part in _parts(folder):
         forget(part)
-    for path in [*found(folder), folder / BEST, folder / LOCK]:
+    for path in [*checkpoints_in(folder), folder / BEST, folder / LOCK]:
         path.unlink(missing_ok=True)
     with suppress(OSError):  # there is something else in it
         folder.rmdir()
@@ -240,7 +243,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def holds_any(folder: Path) -> bool:
     """Whether there is a checkpoint of a fit, or of a part of it."""
-    return bool(found(folder)) or any(found(part) for part in _parts(folder))
+    return bool(checkpoints_in(folder)) or any(checkpoints_in(part) for part in _parts(folder))
 
 
 def _free_name(path: Path) -> Path:
@@ -249,17 +252,12 @@ def _free_name(path: Path) -> Path:
     return path if not path.exists() else next(other for other in others if not other.exists())
 
 
-def found(folder: Path) -> list[Path]:
+def checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
     names = re.compile(r"checkpoint-(\d{10})(-end)?\.slab")
     matches = [(names.fullmatch(path.name), path) for path in folder.glob("checkpoint-*.slab")]
     ordered = sorted((match[1], match[2] is not None, path) for match, path in matches if match is not None)
     return [path for _, _, path in ordered]
-
-
-def kept_in(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, and those of the members of a mixture in folders inside it."""
-    return [*found(folder), *(path for member in sorted(folder.glob("member-*")) for path in found(member))]
 
 
 def digest(*tensors: Tensor) -> str:

@@ -118,10 +118,10 @@ class Cutter:
         self.small_optimiser = make_optimiser(self.small, self.likelihood, self.config, omega=True)
         for mine, theirs in zip(self.small_optimiser.param_groups, self.optimiser.param_groups, strict=True):
             mine["lr"] = theirs["lr"]
-        for own, other, select in self._pairs():
+        for small, other, select in self._pairs():
             state = self.optimiser.state[other]
             if state:
-                self.small_optimiser.state[own] = {
+                self.small_optimiser.state[small] = {
                     key: value.clone() if key == "step" else value[select].clone() for key, value in state.items()
                 }
         for parameter in self.likelihood.parameters():
@@ -142,9 +142,9 @@ class Cutter:
         self.small_optimiser.settle()
         for mine, theirs in zip(self.small_optimiser.param_groups, self.optimiser.param_groups, strict=True):
             theirs["lr"] = mine["lr"]
-        for own, other, select in self._pairs():
-            other[select] = own.data
-            for key, value in self.small_optimiser.state[own].items():
+        for small, other, select in self._pairs():
+            other[select] = small.data
+            for key, value in self.small_optimiser.state[small].items():
                 full = self.optimiser.state[other]
                 if key == "step":
                     full[key].copy_(value)
@@ -156,12 +156,12 @@ class Cutter:
         assert self.alive is not None
         small = [part for part in self.small if isinstance(part, Linear)]  # type: ignore[attr-defined]
         pairs = []
-        for index, (own, link) in enumerate(zip(small, self.links, strict=True)):
+        for index, (smaller, link) in enumerate(zip(small, self.links, strict=True)):
             layer = link.layer
             units, inputs = (mask.nonzero()[:, 0] for mask in self.alive.of(index, link))
-            places: list[tuple[Posterior, Posterior, Any]] = [(own.weight, layer.weight, (units[:, None], inputs))]
-            if own.bias is not None and layer.bias is not None:
-                places.append((own.bias, layer.bias, (units,)))
+            places: list[tuple[Posterior, Posterior, Any]] = [(smaller.weight, layer.weight, (units[:, None], inputs))]
+            if smaller.bias is not None and layer.bias is not None:
+                places.append((smaller.bias, layer.bias, (units,)))
             for mine, theirs, select in places:
                 pairs += [(getattr(mine, k), getattr(theirs, k), select) for k in ("mu", "rho", "omega")]
         return pairs
@@ -190,9 +190,9 @@ def find_alive(chain: Sequence[Link], power: Tensor | None) -> Alive:
     last = chain[-1].layer.weight.mu
     units = [torch.ones(len(last), dtype=torch.bool, device=last.device)]
     for _, layer, again, _ in reversed(chain[1:]):
-        own = slice(layer.weight.mu.shape[1] - again)  # what it reads of units
-        alpha, mu = layer.alpha[units[-1]][:, own], layer.weight.mu[units[-1]][:, own]
-        psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[units[-1]][:, own]
+        of_units = slice(layer.weight.mu.shape[1] - again)  # what it reads of units
+        alpha, mu = layer.alpha[units[-1]][:, of_units], layer.weight.mu[units[-1]][:, of_units]
+        psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[units[-1]][:, of_units]
         signal = ((alpha * mu) ** 2).sum(0) > EPSILON
         units.append(_one_at_least(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi.mean(0))))
     units.reverse()
@@ -215,13 +215,13 @@ def _one_at_least(mask: Tensor) -> Tensor:
 
 def _read(layer: SlabLayer, living: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
     """For each input, the last that the layer reads: its signal to living units, and whether the data spoke for it."""
-    own = slice(layer.weight.mu.shape[1] - len(power), None)
-    mu, sigma, alpha = (part[living][:, own] for part in (layer.weight.mu, layer.weight.sigma, layer.alpha))
-    psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[living][:, own]
+    of_units = slice(layer.weight.mu.shape[1] - len(power), None)
+    mu, sigma, alpha = (part[living][:, of_units] for part in (layer.weight.mu, layer.weight.sigma, layer.alpha))
+    psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[living][:, of_units]
     squared = torch.maximum(alpha * (mu**2 + sigma**2), psi * layer.prior.sigma_beta**2)
     spoken = (alpha > psi + SPOKEN_FOR).any(0)
     if layer.prior.pinned is not None:
-        spoken = spoken | (layer.prior.pinned[:, own] != 0).any(0)
+        spoken = spoken | (layer.prior.pinned[:, of_units] != 0).any(0)
     return power * squared.sum(0), spoken
 
 
@@ -259,10 +259,10 @@ def _smaller(layer: Linear, units: Tensor, inputs: Tensor) -> Linear:
     made = Linear(
         int(inputs.sum()), int(units.sum()), bias=layer.bias is not None, prior=layer.prior.part(units, inputs)
     ).to(layer.weight.mu)
-    for own, other in ((made.weight, layer.weight), (made.bias, layer.bias)):
-        if own is None or other is None:
+    for part, other in ((made.weight, layer.weight), (made.bias, layer.bias)):
+        if part is None or other is None:
             continue
         for key in ("mu", "rho", "omega"):
             full = getattr(other, key)
-            getattr(own, key).data.copy_(full[units][:, inputs] if full.ndim == 2 else full[units])
+            getattr(part, key).data.copy_(full[units][:, inputs] if full.ndim == 2 else full[units])
     return made

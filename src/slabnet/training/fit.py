@@ -107,9 +107,11 @@ class _Task:
     resume: bool
     part: Part | None
 
-    def run(self, net: nn.Module, fixed: Fixed, seed: Seed, kept: Checkpoints | None, label: str | None) -> History:
-        """One run of Algorithm 1, kept in the folder of `kept`."""
-        config = _as_before(self.config, kept) if self.resume and kept is not None else self.config
+    def run(
+        self, net: nn.Module, fixed: Fixed, seed: Seed, checkpoints: Checkpoints | None, label: str | None
+    ) -> History:
+        """One run of Algorithm 1, written to the folder of `checkpoints`."""
+        config = _as_before(self.config, checkpoints) if self.resume and checkpoints is not None else self.config
         setup = set_up(net, self.train, config, self.n, self.likelihood, self.validation, fixed, seed)
         state, group = start(setup), setup.group
         usual = Part(label or ("post-train" if setup.post else "fit"))
@@ -121,13 +123,13 @@ class _Task:
             threads_for(setup.work),
             passes("compiled" if config.compile else chosen()),
         ):
-            if kept is None:
+            if checkpoints is None:
                 return Loop(state, watch, self.on_epoch).run()
             made_by = {
                 "threads": torch.get_num_threads(),
                 "passes": (variant() or "torch") if chosen() == "auto" else chosen(),
             }
-            keeper = Keeper(kept, setup.describe(), made_by)
+            keeper = Keeper(checkpoints, setup.describe(), made_by)
             with holding(keeper.folder, "fit") if group.leads else nullcontext():
                 if group.leads:
                     keeper.clean()
@@ -139,10 +141,11 @@ class _Task:
                     return Loop(state, watch, self.on_epoch, keeper).run()
 
 
-def _as_before(config: TrainConfig, kept: Checkpoints) -> TrainConfig:
+def _as_before(config: TrainConfig, checkpoints: Checkpoints) -> TrainConfig:
     """What was left open both times keeps the value it had, so that a new default stops nobody from going on."""
     group = current_group()
-    earlier = group.share(({"config": latest_settings(Path(kept.folder))}, {}) if group.leads else None)[0]["config"]
+    written = latest_settings(Path(checkpoints.folder)) if group.leads else None
+    earlier = group.share(({"config": written}, {}) if group.leads else None)[0]["config"]
     return config if earlier is None else open_settings_of(config, earlier)
 
 

@@ -30,12 +30,12 @@ def fit_members(
     """
     number, count = seed_number(seed, "fit"), len(net.members)
     learned, histories = [], []
-    for k, (member, own) in enumerate(zip(net.members, _fixed_of(net, fixed), strict=True)):
+    for k, (member, masks) in enumerate(zip(net.members, _fixed_of(net, fixed), strict=True)):
         alone = copy.deepcopy(likelihood)
         member.take_likelihood(alone)
-        kept = None if checkpoint is None else replace(checkpoint, folder=member_folder(checkpoint.folder, k))
+        checkpoints = None if checkpoint is None else replace(checkpoint, folder=member_folder(checkpoint.folder, k))
         try:
-            histories.append(fit_one(member, own, member_seed(number, k), kept, f"member {k + 1} of {count}"))
+            histories.append(fit_one(member, masks, member_seed(number, k), checkpoints, f"member {k + 1} of {count}"))
         finally:
             net.take_likelihood(likelihood)
         learned.append(alone)

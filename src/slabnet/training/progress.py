@@ -75,21 +75,21 @@ class Watch(AbstractContextManager["Watch"]):
 
     def epoch(self, done: Epoch) -> None:
         """Show that an epoch is done."""
-        said = f"log-lik {done.log_likelihood / self.n:.4f}  KL {done.kl / self.n:.4f} a row"
-        said += f"  density {done.density_median:.2%}"
+        line = f"log-lik {done.log_likelihood / self.n:.4f}  KL {done.kl / self.n:.4f} a row"
+        line += f"  density {done.density_median:.2%}"
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done.epoch, said=said)
+            self._progress.update(self._task, completed=done.epoch, said=line)
         every, left = max(1, self.epochs // LINES), self.epochs - done.epoch
         silent = time.monotonic() - (self._said or self._began) >= SILENCE
         if done.epoch % every == 0 or left == 0 or silent:
-            self._say(done.epoch, said, done.epoch)
+            self._say(done.epoch, line, done.epoch)
 
-    def _say(self, epoch: int, said: str, done: float) -> None:
+    def _say(self, epoch: int, line: str, done: float) -> None:
         """A line, with the time that is left by the pace so far."""
         self._said = time.monotonic()
         here = done - (self._first or 0.0)  # epochs before a checkpoint were not made here
         left = self.epochs - done + self.later
-        parts = [f"{self.label}: epoch {epoch}/{self.epochs}", *([said] if said else [])]
+        parts = [f"{self.label}: epoch {epoch}/{self.epochs}", *([line] if line else [])]
         if here > 0 and left > 0:
             parts.append(f"{about((self._said - self._began) / here * left)} left{' in all' if self.later else ''}")
         if self.lines:

@@ -41,13 +41,13 @@ def start_from_data(net: nn.Module, likelihood: Likelihood, data: Batches) -> No
     x = data.x[rows].flatten(1).double()
     x = torch.cat([x, x.new_ones(len(x), 1)], 1) if layer.bias is not None else x
     before = [p.detach().clone() for p in likelihood.parameters()]
-    found = _solve(layer, columns, likelihood, x, data.y[rows], data.n / len(rows))
-    if found is None:
+    posterior = _solve(layer, columns, likelihood, x, data.y[rows], data.n / len(rows))
+    if posterior is None:
         with torch.no_grad():
             for parameter, value in zip(likelihood.parameters(), before, strict=True):
                 parameter.copy_(value)
         return
-    _take(layer, columns, found)
+    _take(layer, columns, posterior)
 
 
 def _solve(
@@ -69,10 +69,10 @@ def _solve(
         if number < RIDGE_ROUNDS:
             mean = problem.ridge(log_odds > -PIN)
         else:
-            found = factorised_posterior(problem)
-            mean = torch.sigmoid(found.omega) * found.mu
+            posterior = factorised_posterior(problem)
+            mean = torch.sigmoid(posterior.omega) * posterior.mu
         eta = x @ mean.T
-    return found if _fit(likelihood, eta, y) >= first else None
+    return posterior if _fit(likelihood, eta, y) >= first else None
 
 
 def _prior(layer: Linear, columns: Tensor) -> tuple[Tensor, float]:
@@ -130,14 +130,14 @@ def _dispersion(likelihood: Likelihood, eta: Tensor, y: Response, scaled: float)
 
 
 @torch.no_grad()
-def _take(layer: Linear, columns: Tensor, found: Factorised) -> None:
-    rho = found.sigma + torch.log(-torch.expm1(-found.sigma))  # softplus(rho) = sigma
-    omega = found.omega.clamp(-LARGEST_OMEGA, LARGEST_OMEGA)
+def _take(layer: Linear, columns: Tensor, linear: Factorised) -> None:
+    rho = linear.sigma + torch.log(-torch.expm1(-linear.sigma))  # softplus(rho) = sigma
+    omega = linear.omega.clamp(-LARGEST_OMEGA, LARGEST_OMEGA)
     count = len(columns)
     for posterior, values in ((layer.weight, slice(0, count)), (layer.bias, slice(count, count + 1))):
         if posterior is None:
             continue
-        for name, new in (("mu", found.mu), ("rho", rho), ("omega", omega)):
+        for name, new in (("mu", linear.mu), ("rho", rho), ("omega", omega)):
             parameter = getattr(posterior, name)
             if parameter is None:
                 continue

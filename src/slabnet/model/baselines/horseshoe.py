@@ -36,8 +36,8 @@ class Horseshoe(PrunableInputs):
 
     def _scales(self, kind: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mean ("m") or rho ("rho") of the logarithms of the four variables: two of each unit, two of the layer."""
-        own = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
-        return tuple(own[f"{n}_{kind}"] for n in ("unit_gamma", "unit_inverse", "layer_gamma", "layer_inverse"))  # type: ignore[return-value]
+        parameters = self._parameters  # not by attribute: torch looks those up slowly, and every step asks
+        return tuple(parameters[f"{n}_{kind}"] for n in ("unit_gamma", "unit_inverse", "layer_gamma", "layer_inverse"))  # type: ignore[return-value]
 
     @property
     def log_scale(self) -> tuple[Tensor, Tensor]:
@@ -56,9 +56,9 @@ class Horseshoe(PrunableInputs):
     def draw_factors(self, shape: tuple[int, ...], scope: Scope) -> Tensor:
         """log(s z_i) = log s + log z_i: s is drawn once for all units of a network (in training, of a row)."""
         mean, (units, layer) = self.log_scale[0], self._log_variances()
-        own = normal_like(mean.expand(shape), scope.generator)
+        noise = normal_like(mean.expand(shape), scope.generator)
         shared = normal_like(mean[:1].expand(*shape[:-1], 1), scope.generator)
-        return torch.exp(mean + units.sqrt() * own + layer.sqrt() * shared)
+        return torch.exp(mean + units.sqrt() * noise + layer.sqrt() * shared)
 
     def _log_variances(self) -> tuple[Tensor, Tensor]:
         """Variance of log z_i under q for each unit, and that of log s: half the logarithms of two variables each."""

@@ -54,7 +54,7 @@ def inner_weight(inner: nn.Module) -> tuple[Tensor, Tensor | None]:
     return inner.get_parameter("weight"), getattr(inner, "bias", None)
 
 
-def columns(kept: Tensor, weight: Tensor) -> Tensor:
+def columns(inputs_in: Tensor, weight: Tensor) -> Tensor:
     """Which weights read a kept unit."""
     shape = (1, -1, *(1 for _ in weight.shape[2:]))
-    return kept.reshape(shape).expand(weight.shape).to(torch.bool)
+    return inputs_in.reshape(shape).expand(weight.shape).to(torch.bool)

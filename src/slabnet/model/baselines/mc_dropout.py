@@ -26,8 +26,8 @@ class MCDropout(InputNoise):
 
     def draw_factors(self, shape: tuple[int, ...], scope: Scope) -> Tensor:
         like = inner_weight(self.inner)[0].new_empty(shape)
-        kept = uniform_like(like, scope.generator) < 1 - self.rate
-        return kept.to(like.dtype) / (1 - self.rate)
+        present = uniform_like(like, scope.generator) < 1 - self.rate
+        return present.to(like.dtype) / (1 - self.rate)
 
     def divergence(self, scope: Scope, sampled: bool) -> Tensor:
         weight, bias = inner_weight(self.inner)

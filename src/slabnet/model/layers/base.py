@@ -64,8 +64,8 @@ class SlabLayer(Drawable):
 
     def blocks(self) -> tuple[Block, ...]:
         """The weight, and the intercept where there is one; forced inputs have their indicators decided."""
-        own: dict[str, Any] = self._modules  # not by attribute: torch looks those up slowly, and every step asks
-        weight, bias, pinned = own["weight"].block(), own.get("bias"), own["prior"]._buffers["pinned"]
+        modules: dict[str, Any] = self._modules  # not by attribute: torch looks those up slowly, and every step asks
+        weight, bias, pinned = modules["weight"].block(), modules.get("bias"), modules["prior"]._buffers["pinned"]
         if pinned is not None:
             weight = pin(weight, pinned != 0, pinned > 0)
         return (weight,) if bias is None else (weight, bias.block())

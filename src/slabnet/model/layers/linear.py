@@ -40,11 +40,11 @@ class Linear(SlabLayer):
         return F.linear(x, weight, bias)
 
     def local(self, x: Tensor, scope: Scope, seed: Tensor) -> Tensor:
-        found = self.prior.local_linear(scope.blocks(self), x, seed, scope.place.first_row)
-        if found is None:
+        passed = self.prior.local_linear(scope.blocks(self), x, seed, scope.place.first_row)
+        if passed is None:
             return super().local(x, scope, seed)
-        scope.note_kl(self, found[1])
-        return found[0]
+        scope.note_kl(self, passed[1])
+        return passed[0]
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

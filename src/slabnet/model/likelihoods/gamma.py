@@ -35,13 +35,13 @@ class GammaAround(Conditional):
         inside = y > 0
         ratio = torch.where(inside, y, torch.ones_like(y)).log() - self.log_mean
         k = self.shape
-        found = k * k.log() - torch.lgamma(k) + k * (ratio - ratio.exp()) - (ratio + self.log_mean)
-        return torch.where(inside, found, torch.full_like(found, -math.inf))
+        log_density = k * k.log() - torch.lgamma(k) + k * (ratio - ratio.exp()) - (ratio + self.log_mean)
+        return torch.where(inside, log_density, torch.full_like(log_density, -math.inf))
 
     def cdf(self, y: Tensor) -> Tensor:
         at = self.shape * y.clamp_min(0) * (-self.log_mean).exp()
-        found: Tensor = torch.special.gammainc(self.shape.expand_as(at), at)
-        return found
+        below: Tensor = torch.special.gammainc(self.shape.expand_as(at), at)
+        return below
 
     def around(self) -> tuple[Tensor, Tensor]:
         mean = self.log_mean.exp()

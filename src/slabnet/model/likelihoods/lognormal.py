@@ -24,8 +24,8 @@ class LogOfNormal(Conditional):
     def log_prob(self, y: Tensor) -> Tensor:
         inside = y > 0
         log_y = torch.where(inside, y, torch.ones_like(y)).log()
-        found = Normal(self.centre, self.sd).log_prob(log_y) - log_y
-        return torch.where(inside, found, torch.full_like(found, -math.inf))
+        log_density = Normal(self.centre, self.sd).log_prob(log_y) - log_y
+        return torch.where(inside, log_density, torch.full_like(log_density, -math.inf))
 
     def cdf(self, y: Tensor) -> Tensor:
         return Normal(self.centre, self.sd).cdf(y.clamp_min(0).log())

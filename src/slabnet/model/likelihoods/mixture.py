@@ -48,10 +48,10 @@ class Mixture:
     @cached_property
     def each(self) -> Conditional:
         """The distribution under each draw."""
-        found = self.likelihood.conditional(self.outputs.double(), self.dispersions.double())
-        if found is None:
+        conditional = self.likelihood.conditional(self.outputs.double(), self.dispersions.double())
+        if conditional is None:
             refuse("Mixture", "likelihood", "one that gives a conditional distribution", self.likelihood.name)
-        return found
+        return conditional
 
     def rows(self, rows: slice | Tensor) -> Self:
         """The same for some of the rows."""
@@ -96,12 +96,12 @@ class Mixture:
             return torch.stack([each.cdf(q).mean(0) for q in points]) < wanted
 
         if each.support is Support.COUNTS:
-            found = _counts(high, below)
+            values = _counts(high, below)
         elif each.support is Support.POSITIVE:
-            found = _between(low.log(), high.log(), lambda points: below(points.exp())).exp()
+            values = _between(low.log(), high.log(), lambda points: below(points.exp())).exp()
         else:
-            found = _between(low, high, below)
-        return found.to(self.outputs.dtype)
+            values = _between(low, high, below)
+        return values.to(self.outputs.dtype)
 
 
 def _integrated_score(mixture: Mixture, y: Tensor) -> Tensor:

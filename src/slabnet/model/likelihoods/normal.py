@@ -24,8 +24,8 @@ class Normal(Conditional):
         return -0.5 * (((y - self.centre) / self.sd) ** 2 + math.log(2 * math.pi)) - self.sd.log()
 
     def cdf(self, y: Tensor) -> Tensor:
-        found: Tensor = torch.special.ndtr((y - self.centre) / self.sd)
-        return found
+        below: Tensor = torch.special.ndtr((y - self.centre) / self.sd)
+        return below
 
     def crps(self, y: Tensor) -> Tensor:
         """E|Y - y| - E|Y - Y'| / 2 for the equal mixture of all draws; memory is rows x draws."""

@@ -37,8 +37,8 @@ class WeibullTimes(Conditional):
         inside = y > 0
         log_y = torch.where(inside, y, torch.ones_like(y)).log()
         u = self.shape * (log_y - self.log_scale)
-        found = self.shape.log() + u - log_y - u.exp()
-        return torch.where(inside, found, torch.full_like(found, -math.inf))
+        log_density = self.shape.log() + u - log_y - u.exp()
+        return torch.where(inside, log_density, torch.full_like(log_density, -math.inf))
 
     def log_survival(self, y: Tensor) -> Tensor:
         return -torch.exp(self.shape * (y.clamp_min(0).log() - self.log_scale))

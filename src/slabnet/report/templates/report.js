@@ -38,26 +38,26 @@
   });
 
   function show(x) {
-    const found = slabnet.network.predict(x, options());
-    window.slabnet.shown = { x: Array.from(x), ...found };
+    const prediction = slabnet.network.predict(x, options());
+    window.slabnet.shown = { x: Array.from(x), ...prediction };
     if (packed.numbers) {
       const unit = (v) => Number((v * packed.response.scale + packed.response.centre).toPrecision(4));
-      get("verdict").textContent = `${packed.response.name}: ${unit(found.mean[0])}`;
-      get("interval").textContent = found.predictive.map(unit).join(" to ");
-      get("interval-mean").textContent = found.interval.map(unit).join(" to ");
+      get("verdict").textContent = `${packed.response.name}: ${unit(prediction.mean[0])}`;
+      get("interval").textContent = prediction.predictive.map(unit).join(" to ");
+      get("interval-mean").textContent = prediction.interval.map(unit).join(" to ");
       return;
     }
-    const best = found.mean.indexOf(Math.max(...found.mean));
+    const best = prediction.mean.indexOf(Math.max(...prediction.mean));
     lines.forEach((line, k) => {
-      line.fill.style.width = `${100 * found.votes[k] / packed.draws}%`;
+      line.fill.style.width = `${100 * prediction.votes[k] / packed.draws}%`;
       line.fill.classList.toggle("best", k === best);
-      line.tick.style.left = `${100 * found.mean[k]}%`;
-      line.value.textContent = found.mean[k].toFixed(3);
+      line.tick.style.left = `${100 * prediction.mean[k]}%`;
+      line.value.textContent = prediction.mean[k].toFixed(3);
     });
-    get("entropy").textContent = found.entropy.toFixed(3);
-    get("epistemic").textContent = found.epistemic.toFixed(3);
-    const verdict = Math.fround(found.mean[best]) > Math.fround(threshold) ? "decided" : "in doubt";
-    get("verdict").textContent = `${packed.classes[best]} with ${(100 * found.mean[best]).toFixed(1)}%: ${verdict} (it takes more than ${threshold})`;
+    get("entropy").textContent = prediction.entropy.toFixed(3);
+    get("epistemic").textContent = prediction.epistemic.toFixed(3);
+    const verdict = Math.fround(prediction.mean[best]) > Math.fround(threshold) ? "decided" : "in doubt";
+    get("verdict").textContent = `${packed.classes[best]} with ${(100 * prediction.mean[best]).toFixed(1)}%: ${verdict} (it takes more than ${threshold})`;
   }
 
   if (packed.kind === "table") {
