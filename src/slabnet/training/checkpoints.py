@@ -112,8 +112,8 @@ class Keeper:
         except (OSError, SlabnetError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
             reason = one_line(getattr(cause, "strerror", None) or str(error))
-            whole = "the ones before it are whole"
-            raise FileError(f"checkpoint: {path} could not be written: {reason}; {whole}") from None
+            rest = "the ones before it are whole"
+            raise FileError(f"checkpoint: {path} could not be written: {reason}; {rest}") from None
         damaged = [other for other in self._damaged if other != path]  # this one may have taken its name
         whole = [other for other in checkpoints_in(self.folder) if other not in damaged]
         for old in [*damaged, *whole[:-LATEST]]:
