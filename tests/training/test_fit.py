@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -404,3 +405,52 @@ def test_a_frozen_layer_stays_frozen() -> None:
     net = sn.convert(module)
     assert not any(p.requires_grad for p in net[0].parameters())  # type: ignore[index]
     assert all(p.requires_grad for p in net[1].parameters())  # type: ignore[index]
+
+
+def test_pretraining_moves_only_means_and_then_everything() -> None:
+    """The first epochs are those of a plain network: no KL, and spreads and indicators wait."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(100, 4, generator=generator)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    net = sn.mlp((4, 10, 2))
+    before = {name: value.clone() for name, value in net.named_parameters()}
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def look(epoch: sn.Epoch) -> None:
+        seen.append({name: value.detach().clone() for name, value in net.named_parameters()})
+
+    config = sn.TrainConfig(epochs=6, pretrain_epochs=3, ramp_epochs=2, batch_size=50, cut_every=0)
+    history = sn.fit(net, (x, y), config, on_epoch=look)
+    for name, value in before.items():
+        moved = not torch.equal(seen[2][name], value)
+        assert moved == name.endswith("mu"), name
+        assert not torch.equal(seen[5][name], value), name
+    assert [epoch.kl_weight for epoch in history][:3] == [0.0, 0.0, 0.0]
+    assert 0 < history[3].kl_weight < 1
+    assert history[5].kl_weight == 1.0
+
+
+def test_a_pretrained_fit_resumes_to_the_same_parameters(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(60, 3, generator=generator)
+    y = (x[:, 0] > 0).long()
+    config = sn.TrainConfig(epochs=5, pretrain_epochs=3, batch_size=20)
+    whole, stopped = sn.mlp((3, 5, 2)), sn.mlp((3, 5, 2))
+    sn.fit(whole, (x, y), config)
+    for last in (2, 4):
+
+        def stop(epoch: sn.Epoch, last: int = last) -> None:
+            if epoch.epoch == last:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            sn.fit(stopped, (x, y), config, checkpoint=tmp_path, resume=True, on_epoch=stop)
+        stopped = sn.mlp((3, 5, 2))
+    sn.fit(stopped, (x, y), config, checkpoint=tmp_path, resume=True)
+    for one, other in zip(whole.parameters(), stopped.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_pretraining_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(sn.ArgumentError, match="pretrain_epochs must be below epochs, 5, got 5"):
+        sn.TrainConfig(epochs=5, pretrain_epochs=5)

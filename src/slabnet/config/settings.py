@@ -192,12 +192,14 @@ class TrainConfig(Settings):
     lr: step size of mu and rho (and of everything that is not omega); omega_lr: that of omega.
     omega_hold: steps for which omega waits, or indicators close before the means have turned to where the data want
         them. None means as many as a mean needs to move by 2 (2 / lr), at most a fifth of all.
+    pretrain_epochs: the first epochs, of all, in which only the means are trained, as in a plain network: without noise
+        and without the KL, while omega waits. A start from there finds a better optimum on images.
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
     schedule: how both step sizes fall over training: "constant", "linear" or "cosine". Falling steps settle the
         weights near the threshold, and need long training: a short fit ends before it has learned.
     draw: "local", "relaxed", "straight_through" (both at temperature `delta`) or "score".
     kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
-    ramp_epochs: epochs over which the weight of the KL grows to kl_weight; None means half of all.
+    ramp_epochs: epochs, after pretraining, over which the weight of the KL grows to kl_weight; None means half of all.
         Post-training (a fixed selection) uses no ramp: nothing is being pruned.
     kl_weight: 1 is the bound itself; anything else is a tempered posterior, and the history says so.
     validation_fraction: share of the rows held out; patience: epochs without a better validation
@@ -222,6 +224,7 @@ class TrainConfig(Settings):
     lr: float = Field(default=0.01, gt=0)
     omega_lr: float = Field(default=0.05, gt=0)
     omega_hold: int | None = Field(default=None, ge=0, le=MANY)
+    pretrain_epochs: int = Field(default=0, ge=0, le=MANY)
     omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
@@ -246,6 +249,8 @@ class TrainConfig(Settings):
             raise ValueError(
                 'kl must be "exact" when draw="local", which draws no weights to take the sampled one at, got "sampled"'
             )
+        if self.epochs is not None and self.pretrain_epochs >= self.epochs:
+            raise ValueError(f"pretrain_epochs must be below epochs, {self.epochs}, got {self.pretrain_epochs}")
         return self
 
     @classmethod

@@ -18,6 +18,7 @@ TRAIN_0_1: Mapping[str, Any] = {
     "lr": 1e-3,
     "omega_lr": 0.02,
     "omega_hold": 0,
+    "pretrain_epochs": 0,
     "omega_settle_epoch": None,
     "omega_settle_lr": 1e-4,
     "schedule": "constant",

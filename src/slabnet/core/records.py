@@ -129,6 +129,8 @@ class History:
     """What `fit` saw, epoch by epoch.
 
     members: of a mixture, what it saw of each member; the epochs are then means over the members, weighted.
+    teacher_share: how much of the log-likelihood was taken at a teacher's predictions: above 0, what was maximised is
+        no bound on the evidence of the responses.
     """
 
     epochs: tuple[Epoch, ...]
@@ -140,6 +142,7 @@ class History:
     config: Mapping[str, Any] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     members: tuple[History, ...] = ()
+    teacher_share: float = 0.0
 
     @property
     def tempered(self) -> bool:

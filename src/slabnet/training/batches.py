@@ -129,8 +129,11 @@ class Prepare:
         features = self.features(x)
         if not isinstance(y, Target):
             return features, self._responses(features, y)
-        sides = {name: self.side(name, value, len(features)) for name, value in y.parts() if name != "y"}
-        target = Target(self._responses(features, y.y), **sides)
+        rows, soft = self._responses(features, y.y), {}
+        if y.soft is not None:
+            soft = {"soft": self._soft(y.soft, len(features))}
+        sides = {name: self.side(name, value, len(features)) for name, value in y.parts() if name not in ("y", "soft")}
+        target = Target(rows, **sides, **soft)
         self.likelihood.check_rows(target, self.where)
         return features, target
 
@@ -142,9 +145,16 @@ class Prepare:
             self.outputs = _outputs(self.net, features[:1], self.where)
         return self.likelihood.targets(targets, self.outputs, self.dtype, self.where).to(self.device)
 
+    def _soft(self, soft: Any, rows: int) -> Tensor:
+        said = as_tensor(soft, self.where, "soft")
+        if said.ndim < 1 or len(said) != rows:
+            refuse(self.where, "soft", f"one prediction for each of the {rows} rows", f"shape {tuple(said.shape)}")
+        assert self.outputs is not None
+        return self.likelihood.soft_targets(said, self.outputs, self.dtype, self.where).to(self.device)
+
     def side(self, name: str, value: Any, rows: int) -> Tensor:
         """What else rows say, one number each."""
-        if name != "weight" and name not in self.likelihood.sides:
+        if name not in ("weight", "soft_share", *self.likelihood.sides):
             refuse(self.where, name, f"left out for a {self.likelihood.name} response", "given")
         side = as_tensor(value, self.where, name)
         if side.shape != (rows,) or side.is_complex():
@@ -153,6 +163,7 @@ class Prepare:
         numbers = side.to(self.dtype)
         wrong = {
             "weight": (numbers < 0, "numbers of at least 0"),
+            "soft_share": ((numbers < 0) | (numbers > 1), "numbers between 0 and 1"),
             "exposure": (numbers <= 0, "numbers above 0"),
             "event": ((numbers != 0) & (numbers != 1), "1 (the event was seen) or 0 (cut off before)"),
         }[name]

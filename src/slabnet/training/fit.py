@@ -32,6 +32,7 @@ from slabnet.training.members import Fixed, fit_members
 from slabnet.training.progress import Part, Show, Watch
 from slabnet.training.setup import set_up
 from slabnet.training.state import start
+from slabnet.training.teacher import Teacher, taught
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -51,13 +52,15 @@ def fit(
     checkpoint: Checkpoints | str | Path | None = None,
     resume: bool = False,
     part: Part | None = None,
+    teacher: Teacher | None = None,
+    teacher_share: float = 0.5,
 ) -> History:
     """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
 
+    A `Mixture` trains its members one after the other, each as a run of its own with a seed of its own.
     train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
     likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
     validation: (x, y) held out for early stopping (see `TrainConfig.patience`).
-    A `Mixture` trains its members one after the other, each as a run of its own with a seed of its own.
     fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion
         probability and goes on drawing gamma; only means and spreads move.
     seed: overrides `config.seed`; a number or a generator.
@@ -69,6 +72,9 @@ def fit(
         none. A checkpoint of another configuration or of other data is refused; what is left open now and was then
         keeps the value it had.
     part: what progress calls this run, and what comes after it, where it is one of several.
+    teacher: something fitted with `predict_proba` or `predict`, or its predictions for the rows of (x, y), from which
+        the network learns too. What is maximised is then no bound on the evidence of y.
+    teacher_share: how much of the log-likelihood is taken at those predictions.
 
     >>> from slabnet.model.networks import mlp
     >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
@@ -77,13 +83,9 @@ def fit(
     (3, True)
     """
     config = config or TrainConfig()
-    if not isinstance(net, nn.Module):
-        refuse("fit", "net", "a network", type(net).__name__)
-    if not isinstance(config, TrainConfig):
-        refuse("fit", "config", "a TrainConfig", type(config).__name__)
-    check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
-    if resume and checkpoint is None:
-        refuse("fit", "resume", "used with a checkpoint folder", resume)
+    _check(net, config, progress, resume and checkpoint is None)
+    if teacher is not None:
+        train = taught(train, teacher, teacher_share)
     settings = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
     task = _Task(train, config, n, likelihood, validation, progress, on_epoch, resume, part)
     if isinstance(net, Mixture):
@@ -91,6 +93,16 @@ def fit(
         one = replace(task, likelihood=None)
         return fit_members(net, one.run, whole, fixed, config.seed if seed is None else seed, settings)
     return task.run(net, fixed, config.seed if seed is None else seed, settings, None)
+
+
+def _check(net: object, config: object, progress: Show, resumes_nothing: bool) -> None:
+    if not isinstance(net, nn.Module):
+        refuse("fit", "net", "a network", type(net).__name__)
+    if not isinstance(config, TrainConfig):
+        refuse("fit", "config", "a TrainConfig", type(config).__name__)
+    check_choice("fit", "progress", progress, ("auto", "bar", "lines", "off"))
+    if resumes_nothing:
+        refuse("fit", "resume", "used with a checkpoint folder", True)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Loop:
         outside = 0.0 if state.cutter is None else state.cutter.kl_outside
         for share in setup.data.epoch(state.order, setup.group, part.batches):  # Algorithm 1
             done = state.rows / (setup.epochs * setup.data.n)
-            set_step_sizes(optimiser, setup.config, number, done, held=state.steps < hold)
+            set_step_sizes(optimiser, setup.config, number, done, held=state.pretraining or state.steps < hold)
             optimiser.zero_grad()
             part.pending.append(self._differentiate(net, optimiser, layers, share) * len(share.x))
             self._add_up(optimiser, share)
@@ -136,10 +136,10 @@ class Loop:
                 share.x if state.cutter is None else state.cutter.columns(share.x),
                 share.y,
                 n=setup.data.n,
-                draw=setup.draw,
+                draw=state.draw,
                 seed=self.noise,
                 samples=setup.samples,
-                kl=setup.config.kl,
+                kl="exact" if state.pretraining else setup.config.kl,
                 kl_weight=state.kl_weight,
                 baseline=state.baseline,
                 layers=layers,

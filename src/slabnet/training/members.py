@@ -78,6 +78,7 @@ def joined(histories: Sequence[History], weights: Sequence[float]) -> History:
         stopped_early=any(history.stopped_early for history in histories),
         config=first.config,
         members=tuple(histories),
+        teacher_share=first.teacher_share,
     )
 
 

@@ -19,7 +19,7 @@ from slabnet.distributed.group import Group, current_group
 from slabnet.model.attach import attach_likelihood, resolve_likelihood
 from slabnet.model.drawing import Draw, Drawable, drawable_layers, members_of
 from slabnet.model.draws import Fixed, named_draw
-from slabnet.model.likelihoods import Likelihood, Response, parts_of
+from slabnet.model.likelihoods import Likelihood, Response, Target, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
@@ -55,8 +55,13 @@ class Setup:
     samples: int
 
     @property
+    def pretrained(self) -> int:
+        """Epochs in which only means are trained."""
+        return 0 if self.post else min(self.config.pretrain_epochs, self.epochs - 1)
+
+    @property
     def ramp(self) -> int:
-        """Epochs over which the KL comes in."""
+        """Epochs over which the KL comes in, after those."""
         return 0 if self.post else self.config.ramp_for(self.epochs)
 
     @property
@@ -74,6 +79,12 @@ class Setup:
             return False
         # what is added up over processes must belong to the same draws, and to every process
         return self.group.world == 1 or not (self.rank_key or self.data.sharded)
+
+    @property
+    def teacher_share(self) -> float:
+        """How much of the log-likelihood is taken at a teacher's predictions, on average over the rows."""
+        y = self.data.y if isinstance(self.data, TensorBatches) else None
+        return float(y.soft_share.mean()) if isinstance(y, Target) and y.soft_share is not None else 0.0
 
     @property
     def drops(self) -> bool:

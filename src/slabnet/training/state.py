@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from slabnet.core.errors import FileError, one_line
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Cut, Epoch, History
+from slabnet.model.drawing import Draw, mean
 from slabnet.model.elbo import RunningMean
 from slabnet.training.batches import TensorBatches
 from slabnet.training.convergence import WINDOW, AlphaTracker
@@ -77,8 +78,21 @@ class State:
     @property
     def kl_weight(self) -> float:
         """The KL comes in over the ramp, by rows seen, so that the data speak before weights are removed."""
-        rows = self.setup.ramp * self.setup.data.n
-        return self.setup.config.kl_weight * (min(1.0, (self.rows + 1) / rows) if rows else 1.0)
+        if self.pretraining:
+            return 0.0
+        n = self.setup.data.n
+        rows, seen = self.setup.ramp * n, self.rows - self.setup.pretrained * n
+        return self.setup.config.kl_weight * (min(1.0, (seen + 1) / rows) if rows else 1.0)
+
+    @property
+    def pretraining(self) -> bool:
+        """Whether only the means are trained yet, as in a plain network."""
+        return len(self.epochs) < self.setup.pretrained
+
+    @property
+    def draw(self) -> Draw:
+        """How this epoch's steps draw the network."""
+        return mean if self.pretraining else self.setup.draw
 
     @property
     def stops(self) -> bool:
@@ -110,7 +124,11 @@ class State:
         """Note an epoch, and keep its state if it is the best one since the ramp; before, the densest model is best."""
         self.epochs.append(epoch)
         value = epoch.validation_log_likelihood
-        if value is None or self.setup.config.patience is None or epoch.epoch <= self.setup.ramp:
+        if (
+            value is None
+            or self.setup.config.patience is None
+            or epoch.epoch <= self.setup.pretrained + self.setup.ramp
+        ):
             return
         if self.best is None or value > self.best.value:
             self.best = Best(value, epoch.epoch, values)
@@ -126,6 +144,7 @@ class State:
             best_epoch=None if self.best is None else self.best.epoch,
             config=self.setup.config.model_dump(mode="json") | {"seed": self.setup.seed},
             cuts=tuple(self.cuts),
+            teacher_share=self.setup.teacher_share,
         )
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

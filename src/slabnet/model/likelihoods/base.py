@@ -115,9 +115,30 @@ class Likelihood(nn.Module):
         return self.log_prob(output, response_of(y))
 
     def total(self, output: Tensor, y: Response) -> Tensor:
-        """log p of all rows together, each as often as its weight says."""
+        """log p of all rows together, each as often as its weight says, in part as a teacher expects it."""
         each = self.log_likelihood(output, y)
-        return each.sum() if isinstance(y, Tensor) or y.weight is None else (y.weight * each).sum()
+        if isinstance(y, Tensor):
+            return each.sum()
+        if y.soft is not None and y.soft_share is not None:
+            each = each + y.soft_share * (self.expected_log_prob(output, y.soft) - each)
+        return each.sum() if y.weight is None else (y.weight * each).sum()
+
+    def expected_log_prob(self, output: Tensor, soft: Tensor) -> Tensor:
+        """The log density that a teacher expects of each row, who says `soft` in the shape of `mean`.
+
+        For classes and for responses whose log density is linear in y it is the expectation; else that at the mean.
+        """
+        return self.log_prob(output, soft)
+
+    def soft_targets(self, soft: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
+        """What a teacher says in the type and shape of `mean`, or an error that says what is wrong with it."""
+        shape = tuple(self.mean(torch.zeros(1, outputs)).shape[1:])
+        soft = soft.unsqueeze(-1) if soft.ndim == 1 and shape == (1,) else soft
+        if tuple(soft.shape[1:]) != shape or soft.is_complex():
+            wanted = "probabilities of the classes" if self.answer is not Answer.NUMBERS else "means"
+            refuse(where, "soft", f"{wanted}, {shape[0]} a row", f"shape {tuple(soft.shape)}")
+        check_finite(soft, where, "soft")
+        return soft.to(dtype)
 
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         """`y` in the type and shape that `log_prob` takes, or an error that says what is wrong with it."""
@@ -236,6 +257,15 @@ def check_finite(values: Tensor, where: str, name: str) -> None:
     if values.is_floating_point() and not bool(torch.isfinite(values).all()):
         row = int((~torch.isfinite(values)).nonzero()[0, 0])
         refuse(where, name, "finite numbers", f"NaN or infinity in row {row}")
+
+
+def probabilities(soft: Tensor, where: str) -> Tensor:
+    """What a teacher says of classes, if each row is a distribution over them."""
+    off = (soft < 0).any(-1) | ((soft.double().sum(-1) - 1).abs() > 1e-3)
+    if bool(off.any()):
+        row = int(off.nonzero()[0, 0])
+        refuse(where, "soft", "probabilities that sum to 1 in each row", f"a sum of {soft[row].sum():g} in row {row}")
+    return soft
 
 
 def by_output(y: Tensor, outputs: int, where: str) -> Tensor:

@@ -41,6 +41,12 @@ class Bernoulli(Likelihood):
             refuse(where, "y", "0 or 1", y[wrong][0].item())
         return y.to(dtype)
 
+    def soft_targets(self, soft: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
+        soft = super().soft_targets(soft, outputs, dtype, where)
+        if bool(((soft < 0) | (soft > 1)).any()):
+            refuse(where, "soft", "probabilities between 0 and 1", f"{soft.min().item():g} to {soft.max().item():g}")
+        return soft
+
     def classes(self, outputs: int) -> int:
         return 2
 

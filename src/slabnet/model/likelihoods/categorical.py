@@ -10,7 +10,7 @@ from torch import Tensor
 
 from slabnet.core.errors import refuse
 from slabnet.core.records import Answer
-from slabnet.model.likelihoods.base import CLASS_COLUMNS, Head, Likelihood, check_finite
+from slabnet.model.likelihoods.base import CLASS_COLUMNS, Head, Likelihood, check_finite, probabilities
 from slabnet.model.likelihoods.target import Response
 
 
@@ -38,6 +38,12 @@ class Categorical(Likelihood):
 
     def total(self, output: Tensor, y: Response) -> Tensor:
         return -F.cross_entropy(output, y, reduction="sum") if isinstance(y, Tensor) else super().total(output, y)
+
+    def expected_log_prob(self, output: Tensor, soft: Tensor) -> Tensor:
+        return (soft * torch.log_softmax(output, dim=-1)).sum(-1)
+
+    def soft_targets(self, soft: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
+        return probabilities(super().soft_targets(soft, outputs, dtype, where), where)
 
     def mean(self, output: Tensor) -> Tensor:
         return torch.softmax(output, dim=-1)

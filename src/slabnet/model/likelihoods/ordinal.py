@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from slabnet.core.errors import check_whole, refuse
 from slabnet.maths.divergences import softplus
-from slabnet.model.likelihoods.base import Head
+from slabnet.model.likelihoods.base import Head, Likelihood
 from slabnet.model.likelihoods.categorical import Categorical
 from slabnet.model.likelihoods.target import Response
 
@@ -57,9 +57,11 @@ class Ordinal(Categorical):
     def log_prob(self, output: Tensor, y: Tensor) -> Tensor:
         return self.logs(output).gather(-1, y[:, None])[:, 0]
 
+    def expected_log_prob(self, output: Tensor, soft: Tensor) -> Tensor:
+        return (soft * self.logs(output)).sum(-1)
+
     def total(self, output: Tensor, y: Response) -> Tensor:
-        each = self.log_likelihood(output, y)
-        return each.sum() if isinstance(y, Tensor) or y.weight is None else (y.weight * each).sum()
+        return Likelihood.total(self, output, y)
 
     def mean(self, output: Tensor) -> Tensor:
         return self.logs(output).exp()

@@ -16,6 +16,8 @@ class Target:
 
     weight: how often each row counts: one of weight 2 is that row twice. exposure: over how much time, area or people a
     count was taken. event: 1 where a time ended in the event, 0 where it was cut off before (right-censored).
+    soft: what a teacher expects of each row, in the shape of a prediction (probabilities of the classes, or the mean);
+    soft_share: how much of each row's log-likelihood is taken there, between 0 and 1, and not at its response.
 
     >>> rows = Target(torch.tensor([3.0, 0.0, 1.0]), weight=torch.tensor([1.0, 2.0, 0.5]))
     >>> rows[1:].weight.tolist()
@@ -26,6 +28,8 @@ class Target:
     weight: Tensor | None = None
     exposure: Tensor | None = None
     event: Tensor | None = None
+    soft: Tensor | None = None
+    soft_share: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
