@@ -12,8 +12,10 @@ import pytest
 import torch
 
 import slabnet as sn
-from slabnet.config.settings_0_1 import TRAIN_0_1
+from slabnet.config.settings_0_1 import TRAIN_0_1, open_settings_of
+from slabnet.core.containers import read_container, write_container
 from slabnet.store import FORMAT
+from slabnet.training.checkpoints import Checkpoints, Keeper
 
 FOLDERS = sorted((Path(__file__).parents[1] / "fixtures").glob("format-*"))
 
@@ -66,6 +68,29 @@ def test_a_mixture_gives_what_it_gave() -> None:
     x = torch.linspace(-1, 1, 24).reshape(8, 3)
     torch.testing.assert_close(sn.predict(net, x, 4, draw=sn.mean).mean, torch.tensor(expected["mean"]))
     assert sn.load_selection(folder / "mixture.slab", net).weights == expected["weights"]
+
+
+def test_every_setting_has_its_value_of_0_1() -> None:
+    assert set(TRAIN_0_1) == set(sn.TrainConfig.model_fields)
+    sn.TrainConfig(**TRAIN_0_1)
+
+
+@pytest.mark.parametrize("name", TRAIN_0_1)
+def test_a_checkpoint_without_a_setting_has_it_at_its_value_of_0_1(name: str, tmp_path: Path) -> None:
+    """The checkpoint of the fixture, with one setting taken out of it, whatever the default is now."""
+    path = tmp_path / "checkpoint-0000000002.slab"
+    header, tensors = read_container(FOLDERS[0] / "run" / path.name, "test", FORMAT)
+    config = {**TRAIN_0_1, **header["run"]["config"], name: TRAIN_0_1[name]}
+    now = header["run"] | {"config": config | {"device": "cpu"}}
+    header["run"]["config"].pop(name, None)
+    write_container(path, header, tensors)
+    assert Keeper(Checkpoints(tmp_path), now).latest() is not None
+    assert open_settings_of(sn.TrainConfig(), header["run"]["config"]).model_dump()[name] == TRAIN_0_1[name]
+    if name == "device":  # where it is not written, the machine's
+        return
+    other = now["config"] | {name: "another"}
+    with pytest.raises(sn.ArgumentError, match=rf"config\.{name} must be the same"):
+        Keeper(Checkpoints(tmp_path), now | {"config": other}).latest()
 
 
 @pytest.mark.parametrize(("name", "value"), [("shared_draws", True), ("cut_every", 7), ("schedule", "linear")])

@@ -30,9 +30,12 @@ TRAIN_0_1: Mapping[str, Any] = {
     "validation_fraction": 0.0,
     "patience": None,
     "clip": None,
+    "seed": 0,
     "cut_every": 2,
     "shared_draws": False,
     "compile": False,
+    "device": "auto",
+    "dtype": None,
 }
 
 

@@ -187,7 +187,7 @@ class Keeper:
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
             if key == "config" and isinstance(theirs, dict):
-                theirs = {**TRAIN_0_1, **theirs}
+                theirs = {**TRAIN_0_1, "device": ours["device"], **theirs}  # "auto" is the one there is
             if ours == theirs:
                 continue
             if isinstance(ours, dict) and isinstance(theirs, dict):
