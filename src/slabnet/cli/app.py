@@ -22,7 +22,7 @@ from slabnet.core.errors import SlabnetError, Stopped, check_choice, one_line, p
 from slabnet.core.files import check_writable, checkpoints_of, is_there, remove_leftovers
 from slabnet.core.json_text import json_text
 from slabnet.core.locks import holding
-from slabnet.core.signals import halting
+from slabnet.core.signals import halting, number_of
 from slabnet.core.version import __version__
 from slabnet.experiments.commands import Json, commands, parse_widths
 from slabnet.report.commands import ReportFile, check_report, write_model_report, write_runs_report
@@ -189,7 +189,7 @@ def _stoppable(out: Path) -> Iterator[None]:
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         for other in (signal.SIGINT, signal.SIGTERM):
             signal.signal(other, signal.SIG_IGN)  # what is to be said is said, and the code is that of the first one
-        number = int(getattr(stopped, "number", signal.SIGINT))
+        number = number_of(stopped)
         resumable = any(checkpoints_of(out).rglob("checkpoint-*.slab"))
         then = "go on with the same command and --resume" if resumable else "there is nothing to resume"
         reason = str(stopped) or f"stopped by {signal.Signals(number).name}"
@@ -363,7 +363,7 @@ def run() -> NoReturn:
     except SlabnetError as error:
         _leave(str(error), error.exit_code)
     except USAGE_ERROR as error:
-        where = getattr(getattr(error, "ctx", None), "command_path", "slabnet")
+        where = "slabnet" if error.ctx is None else error.ctx.command_path
         _leave(f"{where}: {one_line(error.format_message(), 300)}", 2)
     except (typer.Abort, KeyboardInterrupt):
         _leave("slabnet: interrupted; nothing was written", 130)

@@ -11,9 +11,18 @@ from types import FrameType
 class Halt(KeyboardInterrupt):
     """A signal that came while no step was being made; training itself keeps what it has first."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, number: int, outcome: str = "") -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}{outcome}")
         self.number = number
+
+
+def number_of(stopped: KeyboardInterrupt) -> int:
+    """The signal behind it; a bare `KeyboardInterrupt` is Python's own word for Ctrl-C.
+
+    >>> number_of(KeyboardInterrupt()), number_of(Halt(15))
+    (2, 15)
+    """
+    return stopped.number if isinstance(stopped, Halt) else int(signal.SIGINT)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from slabnet.config.settings import DATA_SETS
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, check_whole, refuse
 from slabnet.core.files import check_writable
 from slabnet.core.json_text import json_text
-from slabnet.core.signals import halting
+from slabnet.core.signals import halting, number_of
 from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
 from slabnet.experiments.formats import FORMATS
@@ -120,7 +120,7 @@ def _run(plans: list[Plan], out: Path, dataset: str | None, engine: Engine, thre
             return run_grid(plans, out, engine=engine, threads=threads)
     except KeyboardInterrupt as stopped:  # typer would make a bare exit of it
         message = "slabnet: stopped; finished runs and checkpoints are kept; go on with the same command"
-        raise Stopped(message, getattr(stopped, "number", 2)) from None
+        raise Stopped(message, number_of(stopped)) from None
 
 
 def _say(plans: list[Plan], grid: Grid, out: Path, json: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from slabnet.core.files import write_atomically
@@ -102,7 +103,7 @@ def figures_of(results: str | Path) -> Iterator[tuple[str, Figure]]:
                 yield f"{kind}-{name}", _cases(part, key)
 
 
-def _one(title: str) -> tuple[Figure, Any]:
+def _one(title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(8.4, 4.2), layout="constrained")  # wide enough for a legend beside the curves
     axes = figure.subplots()
     axes.set_title(title)

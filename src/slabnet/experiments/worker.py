@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from slabnet.core.errors import SlabnetError, one_line
+from slabnet.core.signals import number_of
 from slabnet.experiments.engines import Job, perform
 
 
@@ -13,7 +14,7 @@ def main() -> None:
     try:
         perform(Job.from_json(sys.stdin.read()), "off")
     except KeyboardInterrupt as stopped:
-        sys.exit(128 + getattr(stopped, "number", 2))
+        sys.exit(128 + number_of(stopped))
     except SlabnetError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

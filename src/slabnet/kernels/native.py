@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from slabnet.core.errors import check_choice, one_line
 from slabnet.kernels.sources import SYMBOL, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Passes = Literal["auto", "torch", "compiled"]
 VARIANTS = {"AVX512": ("avx512", "avx2", "baseline"), "AVX2": ("avx2", "baseline")}
@@ -154,7 +154,7 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 
 @cache
-def function(name: str) -> Any:
+def function(name: str) -> Callable[..., int]:
     """The C function behind a pass; called with addresses, and the number of threads last.
 
     ctypes takes more arguments than a function has: how many there are is compared here, with the signature.

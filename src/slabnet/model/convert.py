@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from slabnet.model.priors import layer_prior
 
 logger = logging.getLogger("slabnet")
 
-_CONVOLUTIONS: dict[type, Any] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
+_CONVOLUTIONS: dict[type, Callable[..., SlabLayer]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 _NO_POSTERIOR = "its parameters stay single numbers, trained without a prior"
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from slabnet.config.methods import Method
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator, seed_number
 from slabnet.model.drawing import Draw, Drawable, Scope, scope_of
@@ -136,7 +137,7 @@ class Mixture(Network):
         self._inside.weights.copy_(_checked_weights(weights, len(self.members)))
 
     @property
-    def method(self) -> Any:
+    def method(self) -> Method:
         return self.members[0].method
 
     @property
@@ -201,7 +202,7 @@ def refuse_mixture(where: str, net: nn.Module) -> None:
         refuse(where, "net", "one network, such as one of net.members", f"a mixture of {len(net.members)} members")
 
 
-def _check_members(networks: Sequence[Any]) -> None:
+def _check_members(networks: Sequence[Network]) -> None:
     check_whole("Mixture", "the number of networks", len(networks), at_least=1)
     if len(networks) > MOST_MEMBERS:
         refuse("Mixture", "networks", f"at most {MOST_MEMBERS}", len(networks))

@@ -22,7 +22,7 @@ from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDrop
 from slabnet.model.declared import members_of_spec
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.gates import GatedLinear, GatePlan, Gates
-from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
+from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
 from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
 from slabnet.model.network import Network
@@ -33,12 +33,12 @@ from slabnet.model.skips import Fork, Join, chained
 __all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp"]
 
 
-_PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-_SLAB: dict[int, Any] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
-_POOL: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+_PLAIN: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_SLAB: dict[int, Callable[..., SlabLayer]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+_POOL: dict[int, Callable[[int], nn.Module]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
-WRAPPERS: dict[str, Any] = {
+WRAPPERS: dict[str, Callable[..., nn.Module]] = {
     "concrete-dropout": ConcreteDropout,
     "mc-dropout": MCDropout,
     "horseshoe": Horseshoe,
@@ -143,8 +143,8 @@ class _Builder:
 
     def _layer(
         self,
-        ours: Any,
-        plain: Any,
+        ours: Callable[..., SlabLayer],
+        plain: type[nn.Module],
         shape: tuple[int, ...],
         sizes: tuple[int, int],
         size: dict[str, int],

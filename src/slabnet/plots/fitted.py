@@ -14,13 +14,14 @@ from slabnet.core.records import Answer, Prediction
 from slabnet.plots.runs import OTHER, QUIET, WRONG, plot_alpha
 from slabnet.prediction.importance import input_reach, prior_reach
 from slabnet.prediction.metrics import calibration_error, interval_coverage, reliability, risk_coverage
+from slabnet.prediction.ways import Row
 from slabnet.selection.rules import slab_layers, threshold_model
 
 BINS = 20
 COLOURS = {"SIM": "#4c72b0", "ALL": "#8a8a8a", "MED": "#c8553d", "PRN": "#c8553d"}
 
 
-def plot_ways(axes: Axes, rows: Sequence[Any]) -> Axes:
+def plot_ways(axes: Axes, rows: Sequence[Row | Mapping[str, Any]]) -> Axes:
     """Accuracy against the share of the weights in use, one mark for each way to predict (rows as Table 1 has them).
 
     Squares average several networks, diamonds use means, circles are single draws; filled ones are post-trained.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slabnet.core.devices import device_of
@@ -20,6 +21,7 @@ from slabnet.model.networks import Network
 logger = logging.getLogger("slabnet")
 RUN, WINDOW = 256, 64  # neighbouring rows read at once, and how many such runs are mixed
 Data = tuple[Any, Any] | Iterable[tuple[Any, Any]]
+Places = NDArray[np.int_]  # of rows in a file
 
 
 class Share(NamedTuple):
@@ -65,6 +67,27 @@ class Rows(list[tuple[Any, Any]]):
     """Batches that are known to be a part of the n rows there are."""
 
 
+@runtime_checkable
+class Counted(Protocol):
+    """A stream that knows how many rows one reading of it gives."""
+
+    n: int
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """A stream that says whether each process has rows of its own."""
+
+    sharded: bool
+
+
+@runtime_checkable
+class AsArray(Protocol):
+    """What numpy takes for an array, such as a column of a data frame."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+
 class StreamBatches(Batches):
     """Any iterable of (x, y) batches that can be read once an epoch.
 
@@ -74,7 +97,7 @@ class StreamBatches(Batches):
 
     def __init__(self, batches: Iterable[tuple[Any, Any]], n: int, prepare: Prepare) -> None:
         self.batches, self.n, self.prepare = batches, n, prepare
-        self.sharded = bool(getattr(batches, "sharded", False))
+        self.sharded = isinstance(batches, Sharded) and bool(batches.sharded)
         self.epochs = 0
 
     def epoch(self, generator: torch.Generator, group: Group, skip: int = 0) -> Iterator[Share]:
@@ -221,11 +244,12 @@ class MappedBatches(Batches):
         if len(left) and number >= skip:
             yield self._share(left, group)
 
-    def _window(self, starts: list[int], run: int, generator: torch.Generator) -> Any:
+    def _window(self, starts: list[int], run: int, generator: torch.Generator) -> Places:
         rows = np.concatenate([np.arange(start, min(start + run, self.n)) for start in starts])
-        return rows[torch.randperm(len(rows), generator=generator).numpy()]
+        mixed: Places = rows[torch.randperm(len(rows), generator=generator).numpy()]
+        return mixed
 
-    def _share(self, rows: Any, group: Group) -> Share:
+    def _share(self, rows: Places, group: Group) -> Share:
         first, end = group.rows(len(rows))
         mine = np.sort(rows[first:end])  # in the order of the file: the reading is faster, the batch is the same
         if not len(mine):
@@ -252,7 +276,7 @@ def as_batches(train: Data, n: int | None, batch_size: int, prepare: Prepare) ->
         return TensorBatches(x, y, batch_size)
     if not isinstance(train, Iterable):
         refuse("fit", "train", "(x, y) or an iterable of (x, y) batches", type(train).__name__)
-    n = getattr(train, "n", None) if n is None else n
+    n = train.n if n is None and isinstance(train, Counted) else n
     if n is None:
         refuse("fit", "n", "given with an iterable: the number of rows in one epoch", None)
     return StreamBatches(train, check_whole("fit", "n", n, at_least=1), prepare)
@@ -285,7 +309,7 @@ def _taken(y: Any, rows: Any) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__array__")
+    return isinstance(value, (Tensor, np.ndarray, AsArray))
 
 
 def _outputs(net: nn.Module, row: Tensor, where: str) -> int:

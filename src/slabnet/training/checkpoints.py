@@ -28,6 +28,7 @@ from slabnet.config.settings_0_1 import TRAIN_0_1
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import FileError, SlabnetError, check_number, check_whole, one_line, printable, refuse
 from slabnet.core.locks import LOCK
+from slabnet.core.signals import Halt
 from slabnet.core.version import __version__
 
 FORMAT = 1
@@ -39,20 +40,19 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 logger = logging.getLogger("slabnet")
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(Halt):
     """Training was asked to stop (Ctrl-C or SIGTERM), and kept everything first."""
 
     def __init__(self, number: int, folder: Path) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; everything is kept in {folder}")
-        self.number, self.folder = number, folder
+        super().__init__(number, f"; everything is kept in {folder}")
+        self.folder = folder
 
 
-class Hurried(KeyboardInterrupt):
+class Hurried(Halt):
     """A second signal: the step was not waited for, and the last checkpoint is what there is."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}, at once")
-        self.number = number
+        super().__init__(number, ", at once")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Keeper:
             self._write_best(header, plain)
         except (OSError, SlabnetError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-            reason = one_line(getattr(cause, "strerror", None) or str(error))
+            reason = one_line((cause.strerror if isinstance(cause, OSError) else None) or str(error))
             rest = "the ones before it are whole"
             raise FileError(f"checkpoint: {path} could not be written: {reason}; {rest}") from None
         damaged = [other for other in self._damaged if other != path]  # this one may have taken its name
@@ -186,7 +186,7 @@ class Keeper:
             raise FileError(f"resume: {path} must say which run it is of, got {one_line(other)}")
         for key in sorted({*self.run, *other}):
             ours, theirs = self.run.get(key), other.get(key)
-            if key == "config" and isinstance(theirs, dict):
+            if key == "config" and isinstance(theirs, dict) and isinstance(ours, dict):
                 theirs = {**TRAIN_0_1, "device": ours["device"], **theirs}  # "auto" is the one there is
             if ours == theirs:
                 continue

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -151,7 +150,7 @@ class Cutter:
                 else:
                     full[key][select] = value
 
-    def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter, Any]]:
+    def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter, tuple[Tensor, ...]]]:
         """(parameter of the small network, parameter of the full one, where the first lies in the second)."""
         assert self.alive is not None
         small = [part for part in self.small if isinstance(part, Linear)]  # type: ignore[attr-defined]
@@ -159,7 +158,9 @@ class Cutter:
         for index, (smaller, link) in enumerate(zip(small, self.links, strict=True)):
             layer = link.layer
             units, inputs = (mask.nonzero()[:, 0] for mask in self.alive.of(index, link))
-            places: list[tuple[Posterior, Posterior, Any]] = [(smaller.weight, layer.weight, (units[:, None], inputs))]
+            places: list[tuple[Posterior, Posterior, tuple[Tensor, ...]]] = [
+                (smaller.weight, layer.weight, (units[:, None], inputs))
+            ]
             if smaller.bias is not None and layer.bias is not None:
                 places.append((smaller.bias, layer.bias, (units,)))
             for mine, theirs, select in places:
