@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import slabnet as sn
-from benchmarks.tables import Result, mean_and_error, run_all, with_error
+from benchmarks.resumable import Result, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabClassifier, SlabRegressor
 
 KEYS = ("case", "members", "seed")

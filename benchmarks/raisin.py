@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.record import RECORDS, provenance, write_page
-from benchmarks.tables import Result, data_folder, mean_and_error, run_all, with_error
+from benchmarks.resumable import Result, data_folder, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabClassifier
 
 TEN, SPLITS, FOLDS, FEW = 10, 50, 2, 7

@@ -16,7 +16,7 @@ import torch
 
 import slabnet as sn
 from benchmarks.record import RECORDS, provenance, write_page
-from benchmarks.tables import run_all
+from benchmarks.resumable import run_all
 from slabnet.data import load
 from slabnet.training.checkpoints import Checkpoints
 

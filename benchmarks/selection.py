@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LassoCV
 
 from benchmarks.record import provenance, write_page
-from benchmarks.tables import Result, mean_and_error, run_all, with_error
+from benchmarks.resumable import Result, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabRegressor
 
 INPUTS, ROWS, DRAWS = 100, 500, 20

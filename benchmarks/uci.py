@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
 from benchmarks.record import provenance, write_page
-from benchmarks.tables import Result, data_folder, mean_and_error, run_all, with_error
+from benchmarks.resumable import Result, data_folder, mean_and_error, run_all, with_error
 from slabnet.estimators import SlabRegressor
 
 FOLDERS = {
