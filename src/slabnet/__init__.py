@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from slabnet.model.attach import likelihood_of
     from slabnet.model.convert import conversion, convert
     from slabnet.model.drawing import drawing, mean
-    from slabnet.model.draws import exact, fixed, local, median, median_drawn, relaxed, score, straight_through
+    from slabnet.model.draws import (
+        exact,
+        fixed,
+        local,
+        median,
+        median_drawn,
+        register_draw,
+        relaxed,
+        score,
+        straight_through,
+    )
     from slabnet.model.elbo import RunningMean, elbo, kl
     from slabnet.model.gates import column_inclusion
     from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear
@@ -105,7 +115,17 @@ _WHERE = {
     "config.settings": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "model.convert": ["conversion", "convert"],
     "selection.criteria": ["criterion_model", "dic", "fic", "waic"],
-    "model.draws": ["exact", "fixed", "local", "median", "median_drawn", "relaxed", "score", "straight_through"],
+    "model.draws": [
+        "exact",
+        "fixed",
+        "local",
+        "median",
+        "median_drawn",
+        "register_draw",
+        "relaxed",
+        "score",
+        "straight_through",
+    ],
     "model.elbo": ["RunningMean", "elbo", "kl"],
     "estimators.conformal": ["CrossConformal", "cross_conformal"],
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],

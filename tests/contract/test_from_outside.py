@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 import slabnet as sn
 from slabnet.config.activations import ACTIVATIONS
+from slabnet.config.settings import DRAWS
 from slabnet.config.slabs import SLABS
+from slabnet.model import draws
 from slabnet.model.drawing import Draw
 from slabnet.model.posteriors import Block, Drawn, draw_exact
 
@@ -64,12 +66,29 @@ class StructureOnly(Draw):
         return Drawn(gamma * block.mu, gamma, block.mu, None)
 
 
+@dataclass(frozen=True)
+class Expected(Draw):
+    """alpha in the place of gamma, beta ~ N(mu, sigma^2): a draw to train with."""
+
+    @property
+    def trains(self) -> bool:
+        return True
+
+    def draw(self, block: Block, seed: Tensor) -> Drawn:
+        drawn = draw_exact(block, seed)
+        assert block.omega is not None
+        alpha = torch.sigmoid(block.omega)
+        return Drawn(alpha * drawn.beta, alpha, drawn.beta, drawn.eps)
+
+
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    with mock.patch.dict(SLABS), mock.patch.dict(ACTIVATIONS):
+    with mock.patch.dict(SLABS), mock.patch.dict(ACTIVATIONS), mock.patch.dict(draws._TRAINING):
         sn.register_slab(Logistic, LogisticSlab)
         sn.register_activation(SOFTSIGN, Softsign)
+        sn.register_draw("expected", lambda delta: Expected())
         yield
+        DRAWS.remove("expected")
 
 
 @pytest.fixture
@@ -130,6 +149,37 @@ def test_the_draw_predicts_and_is_one_of_the_bound(net: sn.Network, blobs: Data)
     assert structure.epistemic.mean() < both.epistemic.mean()
     terms = sn.elbo(net, net.likelihood, x, y, n=150, seed=0, draw=StructureOnly())
     assert math.isfinite(float(terms.log_likelihood.detach()))
+
+
+def test_the_draw_trains_by_its_name(blobs: Data, tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text('[train]\ndraw = "expected"\nepochs = 60\nbatch_size = 50\nlr = 0.03\n')
+    made = sn.mlp((4, 8, 3))
+    config = sn.TrainConfig.from_toml(tmp_path / "t.toml")
+    history = sn.fit(made, blobs, config, checkpoint=tmp_path / "run")
+    assert history.config["draw"] == "expected"
+    assert sn.accuracy(sn.predict(made, blobs[0], 10), blobs[1]) > 0.8
+    again = sn.mlp((4, 8, 3), seed=1)
+    sn.fit(again, blobs, config, checkpoint=tmp_path / "run", resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(made.parameters(), again.parameters(), strict=True))
+    chosen = sn.budget_model(made, weights=20)
+    sn.fit(made, blobs, config.model_copy(update={"epochs": 2}), fixed=chosen)
+    sn.save(made, tmp_path / "m.slab", selection=chosen)
+    assert torch.equal(sn.load(tmp_path / "m.slab")(blobs[0]), made(blobs[0]))
+    sn.export(tmp_path / "m.slab", "numpy", tmp_path / "m.py")
+    assert sn.write_report(tmp_path / "r.html", made, blobs).stat().st_size > 0
+
+
+def test_a_draw_that_is_none_is_refused() -> None:
+    for name, make, reason in (
+        ("local", lambda delta: Expected(), "name must be a word of its own"),
+        ("two words", lambda delta: Expected(), "name must be a word of its own"),
+        ("other", Expected(), "make must be a function of delta that gives a Draw"),
+        ("other", lambda delta: delta, "make must be a function of delta that gives a Draw"),
+        ("other", lambda delta: sn.mean, "make must be a function of delta that gives a draw with noise, got mean"),
+    ):
+        with pytest.raises(sn.ArgumentError, match=reason):
+            sn.register_draw(name, make)  # type: ignore[arg-type]
+    assert "other" not in DRAWS
 
 
 def test_without_its_row_a_file_is_refused_in_one_line(net: sn.Network, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Listed(Protocol):
 
 
 DATA_SETS = ["digits", "mnist", "fashion-mnist"]  # by name; `data.register` adds to them
+DRAWS = ["local", "relaxed", "straight_through", "score"]  # for training, by name; `register_draw` adds to them
 TABLE_FILES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 MOST_BYTES, MOST_DOTS = 2**20, 100  # of a TOML file, and of a key in it
 WIDEST = 10**7
@@ -159,8 +160,7 @@ class Prior(Settings):
     def _consistent(self) -> Self:
         if self.psi == "bic" and self.n is None:
             raise ValueError('n must be the number of observations when psi="bic", got None')
-        both = set(self.include) & set(self.exclude)
-        if both:
+        if both := set(self.include) & set(self.exclude):
             raise ValueError(f"include and exclude must not share inputs, got {sorted(both)} in both")
         return self
 
@@ -197,7 +197,7 @@ class TrainConfig(Settings):
     omega_settle_epoch, omega_settle_lr: from that epoch on omega takes this step size instead.
     schedule: how both step sizes fall over training: "constant", "linear" or "cosine". Falling steps settle the
         weights near the threshold, and need long training: a short fit ends before it has learned.
-    draw: "local", "relaxed", "straight_through" (both at temperature `delta`) or "score".
+    draw: "local", "relaxed", "straight_through" (both at temperature `delta`), "score", or one that was registered.
     kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
     ramp_epochs: epochs, after pretraining, over which the weight of the KL grows to kl_weight; None means half of all.
         Post-training (a fixed selection) uses no ramp: nothing is being pruned.
@@ -228,7 +228,7 @@ class TrainConfig(Settings):
     omega_settle_epoch: int | None = Field(default=None, ge=1, le=MANY)
     omega_settle_lr: float = Field(default=1e-4, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    draw: Literal["local", "relaxed", "straight_through", "score"] = "local"
+    draw: str = "local"
     delta: float = Field(default=0.5, gt=0)
     kl: Literal["exact", "sampled"] = "exact"
     ramp_epochs: int | None = Field(default=None, ge=0, le=MANY)
@@ -242,6 +242,13 @@ class TrainConfig(Settings):
     compile: bool = False
     device: str = "auto"
     dtype: Literal["float32", "float64"] | None = None
+
+    @field_validator("draw")
+    @classmethod
+    def _draw(cls, value: str) -> str:
+        if value not in DRAWS:
+            raise ValueError(f"draw must be one of {', '.join(DRAWS)}, got {one_line(repr(value))}")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -13,12 +13,13 @@ For prediction: `exact`, `median`, `median_drawn`, `mean`; `fixed(masks)` decide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from slabnet.core.errors import check_number, refuse
+from slabnet.config.settings import DRAWS
+from slabnet.core.errors import check_choice, check_number, refuse
 from slabnet.model.drawing import Draw, Drawable, Mask, Scope
 from slabnet.model.posteriors import Block, Drawn, draw_exact, draw_median, draw_relaxed
 
@@ -198,14 +199,35 @@ straight_through = StraightThrough
 fixed = Fixed
 
 
+_TRAINING: dict[str, Callable[[float], Draw]] = {
+    "local": lambda delta: local,
+    "relaxed": Relaxed,
+    "straight_through": StraightThrough,
+    "score": lambda delta: score,
+}
+
+
+def register_draw(name: str, make: Callable[[float], Draw]) -> None:
+    """Add a draw for training: from here on `TrainConfig(draw=name)` takes it, and so do files of settings.
+
+    make: gives the draw for a temperature (`TrainConfig.delta`), which it may leave unused. Its values must lead
+        gradients back to the block they were drawn from.
+
+    >>> register_draw("warm", lambda delta: Relaxed(2 * delta))
+    >>> named_draw("warm", 0.5)
+    Relaxed(delta=1.0)
+    >>> DRAWS.remove("warm")
+    """
+    if not isinstance(name, str) or not name.isidentifier() or name in DRAWS:
+        refuse("register_draw", "name", f"a word of its own, not {', '.join(DRAWS)}", name)
+    if not callable(make) or not isinstance(made := make(0.5), Draw):
+        refuse("register_draw", "make", "a function of delta that gives a Draw", type(make).__name__)
+    if not made.random:
+        refuse("register_draw", "make", "a function of delta that gives a draw with noise", made.name)
+    DRAWS.append(name)
+    _TRAINING[name] = make
+
+
 def named_draw(name: str, delta: float) -> Draw:
     """The training draw that a configuration calls `name`."""
-    draws: dict[str, Draw] = {
-        "local": local,
-        "score": score,
-        "relaxed": Relaxed(delta),
-        "straight_through": StraightThrough(delta),
-    }
-    if name not in draws:
-        refuse("draw", "name", f"one of {', '.join(draws)}", name)
-    return draws[name]
+    return _TRAINING[check_choice("draw", "name", name, DRAWS)](delta)
