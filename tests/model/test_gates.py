@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import slabnet as sn
+from slabnet.maths.divergences import kl_bernoulli
+from slabnet.maths.gated import behind_gate, jointly
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.elbo import kl
-from slabnet.model.gates import GatedLinear, Gates, column_inclusion, jointly
+from slabnet.model.gated import GatedConv1d, GatedLinear
+from slabnet.model.gates import Gates, column_inclusion
 
 GROUPS = {"pair": (0, 2), "three": (3, 4, 6)}
 
@@ -93,6 +96,117 @@ def test_a_learned_psi_gate_is_the_best_beta_for_its_gates() -> None:
     torch.testing.assert_close(kl(net) - kl(fixed), own - before, rtol=1e-4, atol=1e-4)
 
 
+def test_one_node_of_the_graph_has_the_value_and_the_slopes_of_the_divergence() -> None:
+    source = torch.Generator().manual_seed(0)
+    omega, off = (torch.randn(4, 3, dtype=torch.float64, generator=source) for _ in range(2))
+    gate, off, pinned = torch.randn(3, dtype=torch.float64, generator=source), -off.exp(), torch.zeros(4, 3) > 0
+    pinned[1, 2] = True
+    omega, gate = omega.requires_grad_(), gate.requires_grad_()
+    for mask in (None, pinned):
+        assert torch.autograd.gradcheck(lambda a, b: behind_gate(a, b, off, mask), (omega, gate))  # noqa: B023
+    joint, more = behind_gate(omega, gate, off)
+    on = torch.log1p(-off.exp())
+    want = (torch.sigmoid(gate) * kl_bernoulli(omega, on, off)).sum()
+    torch.testing.assert_close(kl_bernoulli(joint, on, off).sum() + more, want)
+    sure = torch.tensor([1e4, -1e4, 60.0, -60.0], requires_grad=True)
+    found, more = behind_gate(sure[:, None], sure, torch.tensor(-0.7))
+    (found.clamp(-10, 10).sum() + more).backward()
+    assert bool(found.isfinite().all() & more.isfinite() & sure.grad.isfinite().all())  # type: ignore[union-attr]
+
+
+def test_what_a_learned_psi_and_a_learned_scale_count_stands_behind_open_gates() -> None:
+    """Both hyperparameters at their best for fixed weights: found by search over the divergence given them."""
+    built = {"likelihood": "gaussian", "gates": "inputs", "column_groups": GROUPS, "psi_gate": 0.3}
+    net = sn.mlp((7, 1), prior=sn.Prior(psi=sn.Beta(a=2, b=3), sigma_beta="learned"), **built).double()  # type: ignore[arg-type]
+    gates, layer = drawable_layers(net).values()
+    assert isinstance(gates, Gates)
+    assert isinstance(layer, GatedLinear)
+    assert layer.bias is not None
+    source = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in (gates.omega, layer.weight.omega, layer.weight.mu, layer.bias.omega, layer.bias.mu):
+            assert parameter is not None
+            parameter.normal_(generator=source)
+    opened = torch.cat([gates.alpha[group] for _, group in layer.reads]).detach()
+    own, bias = layer.weight.alpha[0].detach(), layer.bias.alpha[0].detach()
+    a = 2 + float((opened * own).sum() + bias)
+    b = 3 + float((opened * (1 - own)).sum() + 1 - bias)
+    on, off = (torch.digamma(torch.tensor(v, dtype=torch.float64)) for v in (a, b))
+    total = torch.digamma(torch.tensor(a + b, dtype=torch.float64))
+    price = torch.distributions.kl_divergence(
+        torch.distributions.Beta(*torch.tensor([a, b], dtype=torch.float64)), torch.distributions.Beta(2.0, 3.0)
+    )
+    indicators = kl_bernoulli(layer.weight.omega[0], on - total, off - total)  # type: ignore[index]
+    m, s = layer.weight.mu[0], layer.weight.sigma[0]
+    want = (opened * (indicators + own * (-s.log() - 0.5 + (s**2 + m**2) / 2))).sum() + price
+    m, s = layer.bias.mu[0], layer.bias.sigma[0]
+    want = (
+        want + kl_bernoulli(layer.bias.omega[0], on - total, off - total) + bias * (-s.log() - 0.5 + (s**2 + m**2) / 2)
+    )  # type: ignore[index]
+    torch.testing.assert_close(layer.kl(), want)
+    layer.kl().backward()
+    m, s = layer.weight.mu[0], layer.weight.sigma[0]
+    counts = (opened * own * (m**2 + s**2 - 1)).sum() + bias * (layer.bias.mu**2 + layer.bias.sigma**2 - 1)[0]
+    assert layer.prior.log_sigma_beta is not None
+    torch.testing.assert_close(layer.prior.log_sigma_beta.grad, -counts)
+
+
+def test_channels_behind_gates_have_the_moments_of_networks_drawn_whole() -> None:
+    gates = Gates("channels", ["a", "b", "c"], 0.5, sn.Start(), torch.Generator())
+    layer = GatedConv1d(3, 2, 3, padding=1, prior=sn.Prior(psi=0.5)).behind((gates, torch.arange(3))).double()
+    head = GatedLinear(12, 2, prior=sn.Prior(psi=0.5)).behind((gates, torch.arange(3).repeat_interleave(4))).double()
+    x = torch.randn(1, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        gates.omega.copy_(torch.tensor([0.3, -0.6, 1.0]))
+        for one in (layer, head):
+            one.weight.omega.normal_(generator=torch.Generator().manual_seed(2))  # type: ignore[union-attr]
+            one.weight.rho.fill_(-1.0)
+    for one, rows in ((layer, x), (head, x.flatten(1))):
+        net = torch.nn.ModuleList([gates, one])
+        count = 20_000
+        with torch.no_grad(), sn.drawing(net, sn.local, 3):
+            drawn = one(rows.expand(count, *rows.shape[1:]))
+        outs = []
+        with torch.no_grad():
+            for r in range(600):
+                with sn.drawing(net, sn.exact, r):
+                    outs.append(one(rows)[0])
+        exact = torch.stack(outs)
+        error = 4.5 * exact.std(0) * math.sqrt(1 / len(exact) + 1 / count)
+        assert bool(((drawn.mean(0) - exact.mean(0)).abs() < error).all())
+        fourth = ((exact - exact.mean(0)) ** 4).mean(0)
+        spread = ((fourth - exact.var(0) ** 2) / len(exact) + 2 * exact.var(0) ** 2 / count).sqrt()
+        assert bool(((drawn.var(0) - exact.var(0)).abs() < 4.5 * spread).all())
+
+
+def test_channels_and_units_of_a_convolutional_network(tmp_path: Path) -> None:
+    net = sn.convnet((2, 8, 8), 3, channels=(4, 3), hidden=(5,), skip=True, gates=("channels", "units"), psi_gate=0.4)
+    first, second, units = (part for part in net.modules() if isinstance(part, Gates))
+    assert [part.kind for part in (first, second, units)] == ["channels", "channels", "units"]
+    with torch.no_grad():
+        for part, shut in ((first, 1), (second, 2), (units, 0)):
+            part.omega[shut] = -4.0
+    chosen = sn.median_model(net)
+    masks = {name: mask[0] for name, mask in chosen.masks.items()}
+    convs = [mask for mask in masks.values() if mask.ndim == 4]
+    heads = [mask for mask in masks.values() if mask.ndim == 2]
+    assert not bool(convs[1][:, 1].any())
+    assert not bool(heads[0][:, 8:].any())  # the third of three maps of 2 x 2
+    assert not bool(heads[1][:, 0].any())
+    assert not bool(heads[1][:, 5 + 8 :].any())  # and where the head reads the maps again
+    x = torch.randn(4, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 1, 2, 0])
+    sn.fit(net, (x, y), sn.TrainConfig(epochs=2, batch_size=4), progress="off")
+    chosen = sn.median_model(net, infeasible="path")
+    sn.save(net, tmp_path / "m.slab", selection=chosen)
+    back = sn.load(tmp_path / "m.slab")
+    for draw in (sn.exact, sn.median, sn.mean):
+        want, got = (sn.predict(one, x, 3, draw=draw, seed=2).mean for one in (net, back))
+        torch.testing.assert_close(got, want)
+    small = sn.compact(net, chosen)
+    torch.testing.assert_close(sn.predict(small, x).mean, sn.predict(net, x, draw=sn.fixed(chosen.masks)).mean)
+
+
 def test_local_draws_have_the_mean_and_variance_of_networks_drawn_whole() -> None:
     net, _, layer = linear()
     with torch.no_grad():
@@ -103,7 +217,7 @@ def test_local_draws_have_the_mean_and_variance_of_networks_drawn_whole() -> Non
         drawn = net(x.expand(rows, 7))
     outs = []
     with torch.no_grad():
-        for r in range(2500):
+        for r in range(1500):
             with sn.drawing(net, sn.exact, r):
                 outs.append(net(x)[0])
     exact = torch.stack(outs)
@@ -251,6 +365,11 @@ def _by_hand(net: sn.Network, x: Tensor) -> Tensor:
     ("options", "said"),
     [
         ({"gates": "channels"}, "gates must be one of inputs, units"),
+        ({"gates": ()}, "gates must be different ones of inputs, units, or None"),
+        ({"gates": ("units", "units")}, "gates must be different ones of inputs, units, or None"),
+        ({"gates": 3}, "gates must be different ones of inputs, units, or None, got 3"),
+        ({"gates": "inputs", "column_groups": [(0, 1)]}, "column_groups must be positions of inputs by name"),
+        ({"gates": "inputs", "column_groups": {"a": 1}}, r"column_groups\[a\] must be a list of positions of inputs"),
         ({"column_groups": {"a": (0,)}}, "column_groups must be left out without"),
         (
             {"gates": "inputs", "column_groups": {"a": ()}},
@@ -261,7 +380,7 @@ def _by_hand(net: sn.Network, x: Tensor) -> Tensor:
         ({"gates": "inputs", "column_groups": {"x2": (0,)}}, "names other than those of single inputs"),
         ({"gates": "inputs", "psi_gate": 1.0}, "psi_gate must be a number above 0 and below 1"),
         ({"gates": "inputs", "method": "gaussian"}, "left out for a method without indicators"),
-        ({"gates": "inputs", "prior": sn.Prior(psi=sn.Beta())}, "numbers for psi and the gaussian slab"),
+        ({"gates": "inputs", "prior": sn.Prior(slab=sn.ScaleMixture())}, "a slab whose divergence has a closed form"),
     ],
 )
 def test_bad_calls(options: dict[str, object], said: str) -> None:

@@ -14,14 +14,16 @@ from torch.nn.utils import skip_init
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior, Start
-from slabnet.config.slabs import GaussianSlab
+from slabnet.config.slabs import GaussianSlab, slab_spec
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
 from slabnet.model.activations import make_activation
 from slabnet.model.baselines import ConcreteDropout, Ensemble, Horseshoe, MCDropout, NormalJeffreys
 from slabnet.model.declared import members_of_spec
 from slabnet.model.drawing import drawable_layers
-from slabnet.model.gates import GatedLinear, GatePlan, Gates
+from slabnet.model.gate_plan import GatePlan
+from slabnet.model.gated import Gated, GatedConv1d, GatedConv2d, GatedConv3d, GatedLinear
+from slabnet.model.gates import Gates
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
 from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
@@ -29,12 +31,14 @@ from slabnet.model.network import Network
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import Again, layer_prior
 from slabnet.model.skips import Fork, Join, chained
+from slabnet.model.slabs import slab_of
 
 __all__ = ["POSTERIORS", "WRAPPERS", "Network", "build_network", "convnet", "mlp"]
 
 
 _PLAIN: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _SLAB: dict[int, Callable[..., SlabLayer]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+_GATED: dict[int, Callable[..., SlabLayer]] = {1: GatedConv1d, 2: GatedConv2d, 3: GatedConv3d}
 _POOL: dict[int, Callable[[int], nn.Module]] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
@@ -103,14 +107,22 @@ class _Builder:
         gated = any(gates is not None for gates, _ in reads)
         kind = GatedLinear if gated else Linear
         made = self._layer(kind, nn.Linear, (outputs, inputs), (inputs, outputs), {}, again)
-        return made.behind(*reads) if isinstance(made, GatedLinear) else made
+        return made.behind(*reads) if isinstance(made, Gated) else made
 
-    def dense(self, sizes: Sequence[int], activation: str, skip: bool, plan: GatePlan) -> list[nn.Module]:
-        """Linear layers with activations between them; with `skip` each one behind the first reads [units; inputs]."""
+    def dense(
+        self, sizes: Sequence[int], activation: str, skip: bool, plan: GatePlan, of_maps: Gates | None = None
+    ) -> list[nn.Module]:
+        """Linear layers with activations between them; with `skip` each one behind the first reads [units; inputs].
+
+        of_maps: the gates of the channels whose flattened maps the first layer reads.
+        """
         first, features = self.built, sizes[0]
         skip = skip and len(sizes) > 2  # a single layer reads the inputs as it is
         parts: list[nn.Module] = [Fork(features)] if skip else []
-        of_inputs = self._gates(plan, plan.names, "inputs", parts), torch.tensor(plan.group or range(features))
+        if of_maps is None:
+            of_inputs = self._gates(plan, plan.names, "inputs", parts), torch.tensor(plan.group or range(features))
+        else:
+            of_inputs = of_maps, torch.arange(len(of_maps.names)).repeat_interleave(features // len(of_maps.names))
         reads = of_inputs
         for inputs, outputs in itertools.pairwise(sizes):
             if skip and self.built > first:
@@ -124,22 +136,38 @@ class _Builder:
                 reads = self._gates(plan, names, "units", parts), torch.arange(outputs)
         return parts[:-1]
 
+    def maps(
+        self, widths: Sequence[int], kernel_size: int, pool: int, dimensions: int, activation: str, plan: GatePlan
+    ) -> tuple[list[nn.Module], Gates | None]:
+        """Convolutions from channels to channels, each with activation and pooling; and the gates of the last ones."""
+        parts: list[nn.Module] = []
+        gates: Gates | None = None
+        for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
+            parts += [self.conv(dimensions, inputs, outputs, kernel_size, gates), make_activation(activation)]
+            parts += [_POOL[dimensions](pool)] if pool > 1 else []
+            gates = self._gates(plan, [f"channel {number}.{i}" for i in range(outputs)], "channels", parts)
+        return parts, gates
+
     def _gates(self, plan: GatePlan, names: Sequence[str], kind: str, parts: list[nn.Module]) -> Gates | None:
         """Gates of this kind where the plan has them, as one more part."""
         if kind not in plan.kinds:
             return None
         if self.method.posterior != "spike_slab" or self.method.wrapper is not None:
-            refuse("mlp", "gates", "left out for a method without indicators of its own", self.method.name)
-        if isinstance(self.prior.psi, Beta) or not isinstance(self.prior.slab, GaussianSlab):
-            refuse("mlp", "gates", "used with numbers for psi and the gaussian slab", self.prior.psi)
+            refuse("network", "gates", "left out for a method without indicators of its own", self.method.name)
+        if not slab_of(self.prior.slab).closed_form:
+            refuse(
+                "network", "gates", "used with a slab whose divergence has a closed form", slab_spec(self.prior.slab)
+            )
         made = Gates(kind, names, plan.psi, self.start, keyed_generator(self.seed, "gates", len(parts)))
         parts.append(made)
         return made
 
-    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int) -> nn.Module:
+    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int, gates: Gates | None) -> nn.Module:
         shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
         size = {"kernel_size": kernel, "padding": kernel // 2}
-        return self._layer(_SLAB[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
+        kinds = _SLAB if gates is None else _GATED
+        made = self._layer(kinds[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
+        return made.behind((gates, torch.arange(inputs))) if isinstance(made, Gated) else made
 
     def _layer(
         self,
@@ -232,7 +260,7 @@ def mlp(
         given |= {"gates": gates, "column_groups": column_groups, "psi_gate": psi_gate}
         return _several(members, seed, lambda member_seed: mlp(sizes, seed=member_seed, **given))
     build = _Builder(method, prior, start, seed, len(sizes) - 1, options)
-    plan = GatePlan.of(sizes[0], gates, column_groups, psi_gate)
+    plan = GatePlan.of("mlp", sizes[0], gates, column_groups, psi_gate)
     parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip), plan)]
     spec: dict[str, Any] = {"kind": "mlp", "sizes": list(sizes), "activation": activation}
     spec |= ({"skip": True} if skip else {}) | plan.spec(column_groups)
@@ -255,12 +283,16 @@ def convnet(
     likelihood: Likelihood | str = "categorical",
     options: Mapping[str, float] | None = None,
     members: int = 1,
+    gates: str | Sequence[str] | None = None,
+    psi_gate: float | Beta | None = None,
     seed: Seed = 0,
 ) -> Network:
     """Convolutions (each with activation and max-pooling), then fully connected layers.
 
     input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
     skip: every fully connected layer behind the first reads the features that the convolutions give again.
+    gates: "channels" puts an indicator above all weights that read one channel of a convolution, "units" above all that
+        read one hidden unit; both may be given. psi_gate: as in `mlp`.
     members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
 
     >>> convnet((1, 8, 8), 10, channels=(4,), hidden=())(torch.zeros(2, 1, 8, 8)).shape
@@ -279,24 +311,22 @@ def convnet(
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
-        given |= {"skip": skip}
+        given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate}
         return _several(
             members, seed, lambda member_seed: convnet(shape, classes, likelihood=likelihood, seed=member_seed, **given)
         )
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
-    parts: list[nn.Module] = []
-    for inputs, outputs in zip([shape[0], *widths][:-1], widths, strict=True):
-        parts += [build.conv(dimensions, inputs, outputs, kernel_size), make_activation(activation)]
-        parts += [_POOL[dimensions](pool)] if pool > 1 else []
+    plan = GatePlan.of("convnet", 0, gates, None, psi_gate)
+    parts, of_maps = build.maps([shape[0], *widths], kernel_size, pool, dimensions, activation, plan)
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
-    parts += build.dense(dense, activation, _checked_skip("convnet", skip), GatePlan())
+    parts += build.dense(dense, activation, _checked_skip("convnet", skip), plan, of_maps)
     spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": activation}
-    spec |= {"skip": True} if skip else {}
+    spec |= ({"skip": True} if skip else {}) | plan.spec(None)
     return _finish(parts, spec, build, likelihood, classes)
 
 

@@ -27,6 +27,7 @@ class Block(NamedTuple):
     omega: Tensor | None
     pinned: Tensor | None = None  # True where gamma was decided beforehand and costs nothing
     places: Tensor | None = None  # where each weight stood in the block its noise belongs to, if the block was cut
+    counted: tuple[Tensor, Tensor] | None = None  # below a gate: in and out as a learned psi counts them
 
 
 class Posterior(nn.Module):

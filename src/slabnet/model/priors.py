@@ -137,6 +137,12 @@ class LayerPrior(nn.Module):
         log_psi, log_not_psi = self._inclusion(blocks)[0][0]
         return torch.sigmoid(log_psi - log_not_psi)
 
+    def log_not_psi(self, blocks: Sequence[Block]) -> Tensor:
+        """log(1 - psi) of each weight (not intercept) as it stands, 0 where it was decided."""
+        if self._plain and blocks[0].pinned is None:
+            return self._numbers(blocks[0].mu.dtype, blocks[0].mu.device)[1]
+        return self._inclusion(blocks)[0][0][1]
+
     def resting_alpha(self, blocks: Sequence[Block]) -> Tensor:
         """Where alpha of each weight (not intercept) rests when the data say nothing: psi, if the slab is normal."""
         log_psi, log_not_psi = self._inclusion(blocks)[0][0]
@@ -286,8 +292,9 @@ def beta_posterior(beta: Beta, blocks: Sequence[Block], like: Tensor) -> tuple[T
             if block.omega is None:
                 continue
             free = torch.ones_like(block.mu, dtype=torch.bool) if block.pinned is None else ~block.pinned
-            on = on + torch.sigmoid(block.omega[free]).cpu().sum(dtype=torch.float64)
-            off = off + torch.sigmoid(-block.omega[free]).cpu().sum(dtype=torch.float64)
+            counted = block.counted or (torch.sigmoid(block.omega), torch.sigmoid(-block.omega))
+            on = on + counted[0][free].cpu().sum(dtype=torch.float64)
+            off = off + counted[1][free].cpu().sum(dtype=torch.float64)
         a, b = on + beta.a, off + beta.b
         total = torch.digamma(a + b)
         price = kl_beta(a, b, torch.full_like(a, beta.a), torch.full_like(b, beta.b))

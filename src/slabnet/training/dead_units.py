@@ -26,7 +26,7 @@ from slabnet.config.settings import Beta, TrainConfig
 from slabnet.core.records import Cut
 from slabnet.model.drawing import Draw
 from slabnet.model.elbo import elbo, kl
-from slabnet.model.gates import GatedLinear
+from slabnet.model.gated import Gated
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.model.paths import Link, chain_of, flat_parts
@@ -172,7 +172,7 @@ def can_cut(net: nn.Module) -> bool:
     """Whether `net` is a large chain of linear layers with indicators, and nothing in the prior ties the weights."""
     chain = chain_of(net)
     layers = [link.layer for link in chain or []]
-    if not layers or not all(isinstance(layer, Linear) and not isinstance(layer, GatedLinear) for layer in layers):
+    if not layers or not all(isinstance(layer, Linear) and not isinstance(layer, Gated) for layer in layers):
         return False
     if sum(layer.weight.mu.numel() for layer in layers) < FEWEST:
         return False

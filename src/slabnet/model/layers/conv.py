@@ -15,7 +15,7 @@ from slabnet.model.posteriors import Posterior
 from slabnet.model.priors import LayerPrior
 
 Size = int | Sequence[int]
-_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 class ConvNd(SlabLayer):
@@ -71,7 +71,7 @@ class ConvNd(SlabLayer):
         if any(self.edges):  # padding commutes with squaring, so one method serves mean and variance
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = F.pad(x, self.edges, mode=mode)
-        out: Tensor = _CONVOLUTIONS[self.dimensions](
+        out: Tensor = CONVOLUTIONS[self.dimensions](
             x, weight, bias, stride=self.stride, dilation=self.dilation, groups=self.groups
         )
         return out
