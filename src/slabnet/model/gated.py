@@ -220,6 +220,7 @@ class GatedConv(Gated, ConvNd):
         each = each.reshape(len(x), channels, len(part), *each.shape[2:])
         shown = spread.reshape(1, -1, *(1 for _ in kernel))
         out: Tensor = (each**2 * shown[:, :, None]).sum(1) - convolve(padded**2, part**2 * shown, None, **options)
+        return out
 
 
 class GatedConv1d(GatedConv, Conv1d):
