@@ -178,4 +178,4 @@ def test_estimators_with_extreme_features(kind: Any, scale: float) -> None:
     y = (x[:, 0] > 0).astype(float)
     model = kind(hidden=(4,), epochs=3).fit(x, y)
     assert all(math.isfinite(value) for value in model.predict(x))
-    assert all(math.isfinite(value) for value in model.feature_effects_)
+    assert all(math.isfinite(value) for value in model.feature_effects_.sizes)

@@ -68,10 +68,16 @@ def test_a_linear_model_finds_what_least_squares_finds(line: tuple[Any, Any], fi
     assert np.abs(fitted.predict(x) - design @ coefficients).max() < 0.2 * residual.std()
     assert fitted.noise_std_ == pytest.approx(residual.std(), rel=0.1)
     assert fitted.selected_features_.tolist() == [0, 1]
-    assert fitted.feature_importances_[:2].tolist() == [1, 1]
-    assert fitted.feature_importances_[2:].max() < 0.5
+    assert fitted.feature_reach_[:2].tolist() == [1, 1]
+    assert fitted.feature_reach_[2:].max() < 0.5
+    assert fitted.feature_importances_.sum() == pytest.approx(1.0)
     effects = np.abs(coefficients[1:]) * x[:, :2].std(0)  # the slope in y's units per standard deviation of the input
-    np.testing.assert_allclose(fitted.feature_effects_[:2], effects, rtol=0.05)
+    np.testing.assert_allclose(fitted.feature_effects_.sizes[:2], effects, rtol=0.05)
+    np.testing.assert_allclose(fitted.feature_importances_[:2], effects / effects.sum(), rtol=0.05)
+    name, output, effect, low, high = fitted.feature_effects_.rows()[1]
+    assert (name, output) == ("x1", "response")
+    assert low < coefficients[2] * x[:, 1].std() < high < 0  # the sign is told, and how sure it is
+    assert effect == pytest.approx(coefficients[2] * x[:, 1].std(), rel=0.2)
     assert fitted.density_ == pytest.approx(2 / 5)
     assert fitted.n_weights_ == 2
     assert fitted.inclusion_probabilities_[0].shape == (1, 5)
@@ -220,7 +226,7 @@ def test_every_method(method: str, line: tuple[Any, Any], tmp_path: Path) -> Non
     x, y = line
     model = sn.SlabRegressor(hidden=(5,), method=method, epochs=5, draws=3, random_state=0).fit(x, y)
     assert np.isfinite(model.predict(x)).all()
-    assert model.feature_importances_.shape == model.feature_effects_.shape == (5,)
+    assert model.feature_importances_.shape == model.feature_effects_.sizes.shape == (5,)
     assert hasattr(model, "inclusion_probabilities_") == METHODS[method].selects
     if not METHODS[method].selects:
         assert model.density_ == 1
@@ -304,7 +310,7 @@ def test_more_inputs_than_rows() -> None:
     with pytest.warns(UserWarning, match=r"more columns \(120\) than rows \(40\)"):
         model.fit(x, 3 * x[:, 7] + 0.1 * rng.normal(size=40))
     assert np.isfinite(model.predict(x)).all()
-    assert model.feature_effects_.argmax() == 7
+    assert model.feature_importances_.argmax() == 7
 
 
 @pytest.mark.parametrize(
@@ -419,8 +425,8 @@ def test_inputs_a_chosen_model_does_not_read_have_no_effect(line: tuple[Any, Any
     x, y = line
     model = sn.SlabRegressor(hidden=(6,), epochs=60, random_state=0).fit(x, y)
     small = model.sparsify("budget", weights=2)
-    assert np.flatnonzero(small.feature_effects_).tolist() == small.selected_features_.tolist()
-    assert np.count_nonzero(model.feature_effects_) == x.shape[1]
+    assert np.flatnonzero(small.feature_importances_).tolist() == small.selected_features_.tolist()
+    assert np.count_nonzero(model.feature_importances_) == x.shape[1]
 
 
 def test_the_rule_for_defaults() -> None:
@@ -456,9 +462,10 @@ def test_a_chosen_model_predicts_as_the_masked_network(line: tuple[Any, Any], tm
         ends = found.predictive_interval(0.9)
         np.testing.assert_allclose(low, small.scaling_y_.undo(ends[0].numpy())[:, 0], rtol=1e-9)
         np.testing.assert_allclose(high, small.scaling_y_.undo(ends[1].numpy())[:, 0], rtol=1e-9)
-        slopes = sn.input_effects(small.network_, rows[:50], 20, draw=masked, seed=small._seed).numpy()[0] * y.std()
-        np.testing.assert_allclose(small._effects(x[:50]), slopes, rtol=1e-9)
-        assert small.feature_importances_.tolist() == small.get_support().astype(float).tolist()
+        slopes = sn.input_effects(small.network_, rows[:50], 50, draw=masked, seed=small._seed).numpy()[0] * y.std()
+        np.testing.assert_allclose(small._effects_of(x[:50]).sizes, slopes, rtol=1e-9)
+        assert small.feature_reach_.tolist() == small.get_support().astype(float).tolist()
+        assert (small.feature_importances_ > 0).tolist() == small.get_support().tolist()
     joblib.dump(small, tmp_path / "m.joblib")
     sn.save_estimator(small, tmp_path / "m.slab")
     copies = pickle.loads(pickle.dumps(small)), joblib.load(tmp_path / "m.joblib")
@@ -475,6 +482,36 @@ def test_scaling_is_undone() -> None:
     np.testing.assert_allclose(scaling.undo(scaling.apply(table)), table)
     again = Scaling.from_dict(scaling.to_dict())
     np.testing.assert_array_equal(again.apply(table), scaling.apply(table))
+
+
+def test_old_names_go_on_with_a_warning(fitted: sn.SlabRegressor) -> None:
+    with pytest.warns(FutureWarning, match=r"feature_effects_\.sizes"):
+        assert np.asarray(fitted.feature_effects_).tolist() == fitted.feature_effects_.sizes.tolist()
+    with pytest.warns(FutureWarning, match=r"feature_effects_\.sizes"):
+        assert fitted.feature_effects_[0] == fitted.feature_effects_.sizes[0]
+    with pytest.warns(FutureWarning, match="feature_reach_prior_"):
+        assert fitted.feature_importances_prior_ == fitted.feature_reach_prior_
+    with pytest.warns(FutureWarning, match="feature_reach_spread_"):
+        assert fitted.feature_importances_spread_.tolist() == fitted.feature_reach_spread_.tolist()
+
+
+def test_effects_of_classes_and_of_several_responses(line: tuple[Any, Any], tmp_path: Path) -> None:
+    x, y = line
+    both = sn.SlabRegressor(hidden=(), epochs=60, random_state=0).fit(x, np.column_stack([y, -y]))
+    effects = both.feature_effects_
+    assert effects.effect is not None
+    assert effects.outputs == ("response 0", "response 1")
+    np.testing.assert_allclose(effects.effect[0], [40.0, -40.0], rtol=0.2)
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    model = sn.SlabClassifier(hidden=(4,), epochs=30, random_state=0).fit(x, labels)
+    assert model.feature_effects_.effect is not None
+    assert model.feature_effects_.outputs == ("0", "1", "2")
+    assert model.feature_effects_.effect[0, 0] < 0 < model.feature_effects_.effect[0, 2]
+    np.testing.assert_allclose(model.feature_effects_.effect.sum(1), 0, atol=1e-9)  # probabilities sum to one
+    sn.save_estimator(model, tmp_path / "m.slab")
+    back = sn.load_estimator(tmp_path / "m.slab")
+    assert str(back.feature_effects_) == str(model.feature_effects_)
+    assert "<td>x0</td>" in back.feature_effects_._repr_html_()
 
 
 def test_selected_features_are_those_of_the_median_model(fitted: sn.SlabRegressor) -> None:

@@ -48,10 +48,10 @@ def test_columns_stay_columns(houses: tuple[pd.DataFrame, Any], fitted: sn.SlabR
     groups = {"size": (0, 1), "colour": (2, 3, 4), "flag": (5,), "cost": (6,), "note": (7,)}
     assert fitted.column_groups_ == groups
     assert fitted.network_.spec["sizes"][0] == 8
-    for values in (fitted.feature_importances_, fitted.feature_effects_, fitted.get_support()):
+    for values in (fitted.feature_importances_, fitted.feature_reach_, fitted.get_support()):
         assert len(values) == 5
     assert {0, 1} <= set(fitted.selected_features_.tolist())
-    assert fitted.feature_effects_[:2].min() > 3 * fitted.feature_effects_[2:].max()
+    assert fitted.feature_importances_[:2].min() > 3 * fitted.feature_importances_[2:].max()
     assert fitted.score(frame, y) > 0.99
     assert fitted.transform(frame).shape == (200, len(fitted.selected_features_))
     model = sn.SlabRegressor(hidden=(), epochs=60, random_state=0)

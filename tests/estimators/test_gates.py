@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from typer.testing import CliRunner
 
 import slabnet as sn
+from slabnet.cli.app import app
 from slabnet.estimators.chosen import within_fdr
+from slabnet.model.gates import Gates
 
 CONFIG: dict[str, Any] = {"hidden": (8,), "skip": True, "gates": "inputs", "epochs": 120, "random_state": 0}
 
@@ -60,3 +64,28 @@ def test_the_largest_set_within_a_rate() -> None:
     best = within_fdr(chances, 0.1)
     assert best == ["c0", "c2", "c3"]  # with c4 the mean of 1 - alpha is .126
     assert sum(1 - chances[name] for name in best) / len(best) <= 0.1
+
+
+def test_selected_features_are_columns_whose_gate_is_rather_open_than_shut() -> None:
+    table, y = frame()
+    model = sn.SlabRegressor(**CONFIG | {"epochs": 40}).fit(table, y)
+    inclusion = model.column_inclusion_
+    above = [i for i, probability in enumerate(inclusion.values()) if probability > 0.5]
+    assert model.selected_features_.tolist() == above
+    gates = next(part for part in model.network_.modules() if isinstance(part, Gates))
+    with torch.no_grad():
+        gates.omega[gates.names.index("noise")] = 9.0
+        gates.omega[gates.names.index("city")] = -9.0
+    assert model.selected_features_.tolist() == [0, 2]
+    assert model.transform(table).shape == (160, 2)
+
+
+def test_the_command_gives_one_gate_to_each_column_of_the_file(tmp_path: Path) -> None:
+    table, y = frame(120)
+    table.assign(y=y).to_csv(tmp_path / "t.csv", index=False)
+    job = f"fit {tmp_path}/t.csv --target y --out {tmp_path}/m.slab --hidden 4 --epochs 2 --gates --skip"
+    answer = CliRunner().invoke(app, job.split())
+    assert answer.exit_code == 0, answer.output
+    model = sn.load_estimator(tmp_path / "m.slab")
+    assert list(model.column_inclusion_) == ["size", "city", "noise"]
+    assert model.skip

@@ -39,10 +39,10 @@ def test_counts_and_inputs_are_of_all_members(fitted: sn.SlabRegressor) -> None:
     each = [sn.median_model(member, infeasible="allow").weights for member in fitted.network_.members]
     assert fitted.n_weights_ == sum(each)
     by_member = sn.member_reach(fitted.network_, seed=fitted._seed).numpy()
-    np.testing.assert_allclose(fitted.feature_importances_spread_, by_member.std(0), atol=1e-7)
-    assert fitted.feature_importances_[0] > 0.9
+    np.testing.assert_allclose(fitted.feature_reach_spread_, by_member.std(0), atol=1e-7)
+    assert fitted.feature_reach_[0] > 0.9
     alone = sn.SlabRegressor(hidden=(), epochs=2, random_state=0).fit(*rows())
-    assert not alone.feature_importances_spread_.any()
+    assert not alone.feature_reach_spread_.any()
 
 
 def test_a_file_gives_the_same_answers_also_of_the_chosen_model(fitted: sn.SlabRegressor, tmp_path: Path) -> None:

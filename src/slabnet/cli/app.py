@@ -120,6 +120,7 @@ def fit(
     hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers, as in 400,600.")] = None,
     members: Annotated[int | None, typer.Option(min=1, max=100, help="Posteriors to fit and average; 1.")] = None,
     skip: Annotated[bool | None, typer.Option("--skip/--no-skip", help="Every layer reads the inputs again.")] = None,
+    gates: Annotated[bool | None, typer.Option("--gates/--no-gates", help="One indicator for each column.")] = None,
     recipe: Annotated[str, typer.Option(help=f"Settings by name: {', '.join(Recipe.names())}.")] = "default",
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")] = None,
@@ -133,7 +134,8 @@ def fit(
     only |= {"--group": group, "--time": time}
     only |= {"--response": response, "--exposure": exposure, "--event": event, "--levels": levels}
     is_table = _check_data("fit", data, "--target", target)
-    network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members, "skip": skip}
+    network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members}
+    network |= {"skip": skip, "gates": gates}
     settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
     _check_fit(data, {} if is_table else only, task, workers, checkpoint_every, (out, report))
     with _stoppable(out):

@@ -169,6 +169,7 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     if x.shape[1] > len(train):
         notes.append(f"More inputs ({x.shape[1]}) than rows ({len(train)}): expect doubt about which of them matter.")
     model = _estimator(task, job)
+    model._groups_of_inputs = prepared.column_groups  # a gate is for a column of the file
     checkpoints = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
@@ -199,8 +200,8 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
 
 def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
     """Feature importance, and how sparse the model is."""
-    shares, effects, chosen = model.feature_importances_, model.feature_effects_, set(model.selected_features_.tolist())
-    spread = model.feature_importances_spread_
+    shares, effects, chosen = model.feature_reach_, model.feature_effects_.sizes, set(model.selected_features_.tolist())
+    spread = model.feature_reach_spread_
     order = sorted(range(len(names)), key=lambda i: (-shares[i], -effects[i], i))
     selects = model.network_.method.selects
     return {
@@ -212,7 +213,7 @@ def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
         "weights": model.n_weights_,
         "density": model.density_,
         "inputs_selected": len(chosen),
-        "share_before_data": model.feature_importances_prior_ if selects else None,
+        "share_before_data": model.feature_reach_prior_ if selects else None,
         "alpha_moving": model.history_[-1].alpha_moving,
         "importances": [
             {"input": names[i], "share": float(shares[i]), "spread": float(spread[i]), "effect": float(effects[i])}
@@ -345,6 +346,7 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
     }
     options |= job.response.options()
     options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
+    options |= {"gates": "inputs" if network.gates else None} if "gates" in network.model_fields_set else {}
     return kind(**options, random_state=job.seed, verbose=1)
 
 

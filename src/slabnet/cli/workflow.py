@@ -65,7 +65,15 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     sizes = (split.inputs, *recipe.network.hidden, split.classes)
     activation = recipe.network.activation
     network: dict[str, Any] = {"activation": activation, "method": method, "members": recipe.network.members}
-    net = mlp(sizes, skip=recipe.network.skip, prior=recipe.prior, start=recipe.start, seed=seed, **network)
+    net = mlp(
+        sizes,
+        skip=recipe.network.skip,
+        gates="inputs" if recipe.network.gates else None,
+        prior=recipe.prior,
+        start=recipe.start,
+        seed=seed,
+        **network,
+    )
     folder = checkpoints_of(out)
     keeping = Checkpoints(folder, every_minutes)
     history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)

@@ -39,6 +39,7 @@ class EstimatorCard(Settings):
     scaling_x: ScalingCard | None = None
     scaling_y: ScalingCard | None = None
     feature_effects: list[float] | None = None
+    signed_effects: dict[str, Any] | None = None
     named: bool = False
     columns: list[Any] | None = None
     hidden_given: bool = True

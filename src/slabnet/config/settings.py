@@ -287,20 +287,21 @@ class TrainConfig(Settings):
 
 
 class NetworkConfig(Settings):
-    """What is trained: hidden widths, activation, the method by its name in the registry, how many members, and whether
-    every layer reads the inputs again (`skip`)."""
+    """What is trained: hidden widths, activation, the method by its name in the registry, how many members, whether
+    every layer reads the inputs again (`skip`), and whether each column stands behind a gate (`gates`)."""
 
     hidden: tuple[int, ...] = (400, 600)
     activation: str = "relu"
     method: str = "lbbnn"
     members: int = Field(default=1, ge=1, le=100)
     skip: bool = False
+    gates: bool = False
 
     @model_serializer(mode="wrap")
     def _without_what_came_later(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """One network without skips is written as it was before there could be others."""
+        """One network without skips and gates is written as it was before there could be others."""
         written: dict[str, Any] = usual(self)
-        plain = {"members": 1} | ({} if "skip" in self.model_fields_set else {"skip": False})
+        plain = {"members": 1} | {name: False for name in ("skip", "gates") if name not in self.model_fields_set}
         return {name: value for name, value in written.items() if name not in plain or value != plain[name]}
 
     @field_validator("hidden")

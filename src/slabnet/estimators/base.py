@@ -24,6 +24,7 @@ from slabnet.core.records import Prediction, Selection
 from slabnet.data.dependence import INDEPENDENT, Dependence, check_dependence
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.conformal import Calibrates
+from slabnet.estimators.effects import FeatureEffects
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.responses import NOTHING, Given
 from slabnet.estimators.scaling import Array, Scaling
@@ -36,7 +37,7 @@ from slabnet.model.likelihoods import Likelihood, Target
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
 from slabnet.prediction.density import ScoresRows
-from slabnet.prediction.importance import input_effects
+from slabnet.prediction.importance import Slopes, input_slopes
 from slabnet.prediction.predict import predict
 from slabnet.selection.rules import (
     budget_model,
@@ -49,7 +50,7 @@ from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
 from slabnet.training.progress import Show
 
-EFFECT_ROWS, EFFECT_DRAWS = 200, 20
+EFFECT_ROWS, EFFECT_DRAWS = 200, 50
 RULES = ("median", "threshold", "budget", "most probable")
 
 
@@ -246,7 +247,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
             method=self.method,
             skip=bool(self.skip),
             gates=self.gates,
-            column_groups=self._gate_groups(),
+            column_groups=self._gate_groups(self.gates),
             psi_gate=self.psi_gate,
             prior=table_prior(n, p, len(widths) + 1, self.prior, psi, self.sigma_beta),
             start=self.start,
@@ -258,13 +259,6 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         warn_of_table(table, self._input_names())
         self.scaling_x_ = Scaling.of(table, weight) if self.standardize else Scaling.none(p)
         self._take(net, None)
-
-    def _gate_groups(self) -> dict[str, tuple[int, ...]] | None:
-        """One gate for each column of the table, however many inputs the network has for it."""
-        kinds = (self.gates,) if isinstance(self.gates, str) else tuple(self.gates or ())
-        if "inputs" not in kinds or (self.table_ is None and not hasattr(self, "feature_names_in_")):
-            return None
-        return {name: places for name, places in self.column_groups_.items() if places}
 
     def _training(self, n: int) -> TrainConfig:
         """The rule for tables, over which go `config` and what was said one by one."""
@@ -281,7 +275,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         self._keep_noise(self.network_)
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
         rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
-        self.feature_effects_ = self._by_column(self._effects(rows))
+        self.feature_effects_ = self._effects_of(rows)
         self._summarise(table, self._input_shares(), more=seen > len(table))
         return self
 
@@ -343,8 +337,8 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
             net = net.cpu().double().eval()
         small._take(net, describe(net, chosen.masks, chosen.rule, chosen.threshold))
         reached = small._get_support_mask()
-        effects = self.feature_effects_ if data is None else self._by_column(small._effects(table[:EFFECT_ROWS]))
-        small.feature_effects_ = np.where(reached, effects, 0.0)
+        effects = self.feature_effects_ if data is None else small._effects_of(table[:EFFECT_ROWS])
+        small.feature_effects_ = effects.only(reached, small._inputs_reached())
         small.support_ = None if self.support_ is None else self.support_.only(small._inputs_reached())
         return small
 
@@ -381,14 +375,17 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
     def _scale_x(self, table: Array) -> Array:
         return self.scaling_x_.apply(table)
 
-    def _effects(self, table: Array) -> Array:
-        raise NotImplementedError(f"{type(self).__name__} must say how far its answers move")
+    def _effects_of(self, table: Array) -> FeatureEffects:
+        """How far the answers move with each column, at these rows."""
+        sizes, signed, outputs = self._effects(self._slopes(table))
+        columns = list(self._named_groups())
+        inputs = self._input_names() if self.table_ is not None or len(columns) != signed.shape[2] else columns
+        return FeatureEffects.of(columns, self._by_column(sizes), inputs, outputs, signed)
 
-    def _slopes(self, table: Array) -> Array:
+    def _slopes(self, table: Array) -> Slopes:
         """(outputs, inputs) in the network's own scale."""
         values = self._scale_x(table)
-        effects = input_effects(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
-        return np.asarray(effects.numpy())
+        return input_slopes(self._predictor(), values, EFFECT_DRAWS, seed=self._seed)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

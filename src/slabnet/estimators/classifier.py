@@ -18,6 +18,7 @@ from slabnet.estimators.responses import NOTHING, Given, Sides, class_weights
 from slabnet.estimators.scaling import Array
 from slabnet.model.likelihoods import Likelihood, Ordinal
 from slabnet.prediction.conformal import cumulative_shares, with_the_best
+from slabnet.prediction.importance import Slopes
 
 ORDINAL = "ordinal"
 
@@ -182,10 +183,13 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         )
         return total, aleatoric, epistemic
 
-    def _effects(self, table: Array) -> Array:
+    def _effects(self, slopes: Slopes) -> tuple[Array, Array, list[str]]:
         """How far the class probabilities move per standard deviation of each input, in total variation."""
-        slopes = self._slopes(table)
-        return np.asarray(slopes[0] if len(slopes) == 1 else slopes.sum(0) / 2)
+        sizes, signed = slopes.sizes.numpy(), slopes.signed.numpy()
+        names = [str(label) for label in self.classes_]
+        if len(sizes) == 1:  # the probability of the second of two classes
+            return sizes[0], signed, names[-1:]
+        return sizes.sum(0) / 2, signed, names
 
     def _both(self, mean: Array) -> Array:
         return np.hstack([1 - mean, mean]) if mean.shape[1] == 1 else mean

@@ -14,6 +14,7 @@ from slabnet.core.records import Epoch, History
 from slabnet.data.tabular import Table
 from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.classifier import SlabClassifier
+from slabnet.estimators.effects import FeatureEffects
 from slabnet.estimators.regressor import SlabRegressor
 from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.tempering import Trial
@@ -63,7 +64,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
         "seed": model._seed,
         "samples_seen": model.n_samples_seen_,
         "scaling_x": model.scaling_x_.to_dict(),
-        "feature_effects": model.feature_effects_.tolist(),
+        "feature_effects": model.feature_effects_.sizes.tolist(),
+        "signed_effects": model.feature_effects_.to_dict(),
         "named": names is not None,
         "hidden_given": model.hidden is not None,
         "params": {name: value for name in PARAMS if _is_plain(value := getattr(model, name))},
@@ -139,9 +141,11 @@ def _filled(net: Network, settings: EstimatorCard, card: FitCard) -> SlabEstimat
     if settings.named:
         model.feature_names_in_ = columns
     model.support_ = None if settings.support is None else TrainingSupport.from_dict(settings.support, inputs)
-    model.feature_effects_ = np.asarray(settings.feature_effects, dtype=np.float64)
-    if model.feature_effects_.shape != (model.n_features_in_,):
-        raise ValueError(f"{one_line(model.feature_effects_.shape)} effects for {model.n_features_in_} inputs")
+    groups = list(model._named_groups())
+    of_inputs = groups if settings.columns is None else names
+    model.feature_effects_ = FeatureEffects.from_dict(
+        groups, settings.feature_effects, of_inputs, settings.signed_effects
+    )
     history = card.history or {}
     if not all(isinstance(value, (int, float, type(None))) for value in history.values()):
         raise ValueError("a history that holds other things than numbers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ class ReadsFrames:
     table_: Table | None
     n_features_in_: int
     feature_names_in_: Any
+    _groups_of_inputs: dict[str, tuple[int, ...]] | None = None  # where the columns of a file are inputs here already
 
     @property
     def column_groups_(self) -> dict[str, tuple[int, ...]]:
@@ -35,6 +37,14 @@ class ReadsFrames:
         if self.table_ is None:
             return {name: (i,) for i, name in enumerate(self._column_names())}
         return {name: self.table_.column_groups.get(name, ()) for name in self._column_names()}
+
+    def _gate_groups(self, gates: str | Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
+        """One gate for each column of the table, however many inputs the network has for it; None for arrays."""
+        if "inputs" not in ((gates,) if isinstance(gates, str) else tuple(gates or ())):
+            return None
+        named = self.table_ is not None or hasattr(self, "feature_names_in_")
+        groups = self._groups_of_inputs or (self.column_groups_ if named else {})
+        return {name: places for name, places in groups.items() if places} or None
 
     def _column_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))

@@ -30,6 +30,7 @@ from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial,
 from slabnet.estimators.warnings import warn_of_target
 from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, Point, Target
 from slabnet.model.mixture import members_in
+from slabnet.prediction.importance import Slopes
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
 
@@ -58,8 +59,8 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
     draws: networks that a prediction is averaged over. standardize: False takes X and y as they come.
     verbose: 0 is silent, 1 shows progress.
 
-    Fitted: `network_`, `history_`, `feature_importances_`, `feature_importances_spread_`,
-    `feature_effects_`, `selected_features_`,
+    Fitted: `network_`, `history_`, `feature_importances_` (shares of effect),
+    `feature_effects_` (signed, with intervals), `feature_reach_`, `selected_features_`,
     `inclusion_probabilities_`, `density_`, `n_weights_`, `n_features_in_`, `feature_names_in_`, `noise_std_`,
     `trial_` (what held-out rows said of the KL's weight and of the noise; None where there was no trial).
 
@@ -229,10 +230,11 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         values = np.sqrt(variances) * self.scaling_y_.scale
         return float(values[0]) if self._flat else values
 
-    def _effects(self, table: Array) -> Array:
+    def _effects(self, slopes: Slopes) -> tuple[Array, Array, list[str]]:
         """How far the response moves per standard deviation of each input, in its own units (a mean over several)."""
-        rate = 1.0 if self.rate_ is None else self.rate_
-        return np.asarray((rate * self._slopes(table) * self.scaling_y_.scale[:, None]).mean(0))
+        unit = (1.0 if self.rate_ is None else self.rate_) * self.scaling_y_.scale[:, None]
+        names = ["response"] if self._flat else [f"response {k}" for k in range(len(unit))]
+        return (slopes.sizes.numpy() * unit).mean(0), slopes.signed.numpy() * unit, names
 
     def _spread(self, variance: torch.Tensor) -> Array:
         """The standard deviation that a variance of the network stands for."""

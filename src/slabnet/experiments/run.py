@@ -110,6 +110,7 @@ class _Experiment:
             activation=network.activation,
             members=network.members,
             skip=network.skip,
+            gates="inputs" if network.gates else None,
             method=plan.method,
             prior=plan.prior,
             start=plan.start,

@@ -51,7 +51,12 @@ class Gates(Drawable):
     ) -> None:
         super().__init__()
         self.kind, self.names, self.psi = kind, tuple(names), psi
+        self.group = tuple(range(len(names)))
         self.omega = nn.Parameter(torch.empty(len(names)).uniform_(*start.omega, generator=generator))
+
+    def columns_of(self, gate: int) -> tuple[int, ...]:
+        """The columns that stand behind a gate."""
+        return tuple(column for column, of_column in enumerate(self.group) if of_column == gate)
 
     @property
     def alpha(self) -> Tensor:
@@ -113,3 +118,16 @@ def column_inclusion(net: nn.Module) -> dict[str, float]:
         refuse("column_inclusion", "net", allowed, type(net).__name__)
     alpha = torch.stack([part.alpha.detach().double() for part in gates]).mean(0)
     return dict(zip(gates[0].names, alpha.tolist(), strict=True))
+
+
+def named_groups(net: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The inputs behind each gate of inputs, by its name, in the order of the columns.
+
+    >>> from slabnet.model.networks import mlp
+    >>> named_groups(mlp((3, 2), gates="inputs", column_groups={"size": (0, 2)}))
+    {'size': (0, 2), 'x1': (1,)}
+    """
+    gates = next((part for part in net.modules() if isinstance(part, Gates) and part.kind == "inputs"), None)
+    if gates is None:
+        return {}
+    return {name: gates.columns_of(g) for g, name in enumerate(gates.names)}

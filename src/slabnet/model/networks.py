@@ -120,7 +120,10 @@ class _Builder:
         skip = skip and len(sizes) > 2  # a single layer reads the inputs as it is
         parts: list[nn.Module] = [Fork(features)] if skip else []
         if of_maps is None:
-            of_inputs = self._gates(plan, plan.names, "inputs", parts), torch.tensor(plan.group or range(features))
+            gates = self._gates(plan, plan.names, "inputs", parts)
+            if gates is not None:
+                gates.group = plan.group
+            of_inputs = gates, torch.tensor(plan.group or range(features))
         else:
             of_inputs = of_maps, torch.arange(len(of_maps.names)).repeat_interleave(features // len(of_maps.names))
         reads = of_inputs

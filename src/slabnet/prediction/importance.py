@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,13 @@ def prior_reach(net: nn.Module, draws: int = 100, *, seed: Seed = 0) -> float:
     return sum(shares) / len(shares)
 
 
+class Slopes(NamedTuple):
+    """Slopes of each mean response in each input: E |slope| (outputs, inputs), and mean slopes of every draw."""
+
+    sizes: Tensor
+    signed: Tensor
+
+
 def input_effects(net: nn.Module, x: Any, draws: int = 20, *, draw: Draw = exact, seed: Seed = 0) -> Tensor:
     """(outputs, inputs): how far each mean response moves per unit of each input, E |d mean / d input|.
 
@@ -91,19 +98,30 @@ def input_effects(net: nn.Module, x: Any, draws: int = 20, *, draw: Draw = exact
     >>> input_effects(mlp((3, 2)), torch.zeros(4, 3), draws=5).shape
     torch.Size([2, 3])
     """
+    return input_slopes(net, x, draws, draw=draw, seed=seed).sizes
+
+
+def input_slopes(net: nn.Module, x: Any, draws: int = 20, *, draw: Draw = exact, seed: Seed = 0) -> Slopes:
+    """The same with its direction: `signed` (draws, outputs, inputs) is the slope averaged over rows.
+
+    >>> from slabnet.model.networks import mlp
+    >>> input_slopes(mlp((3, 2)), torch.zeros(4, 3), draws=5).signed.shape
+    torch.Size([5, 2, 3])
+    """
     check_whole("input_effects", "draws", draws, at_least=1)
     device, dtype = device_of(net)
     likelihood = likelihood_of(net).to(device, dtype)
     rows = Prepare(net, likelihood, dtype, device, "input_effects").features(x)
-    number, total = seed_number(seed, "input_effects"), None
+    number, total, signed = seed_number(seed, "input_effects"), None, []
     for r in range(draws):
         inputs = rows.detach().clone().requires_grad_(True)
         with drawing(net, draw, keyed_generator(number, "draw", r, device=device), r):
             means = likelihood.mean(net(inputs))
-            slopes = [
-                torch.autograd.grad(means[:, k].sum(), inputs, retain_graph=True)[0] for k in range(means.shape[1])
-            ]
-        sizes = torch.stack(slopes).abs().mean(1).detach()
+            slopes = torch.stack(
+                [torch.autograd.grad(means[:, k].sum(), inputs, retain_graph=True)[0] for k in range(means.shape[1])]
+            )
+        sizes = slopes.abs().mean(1).detach()
         total = sizes if total is None else total + sizes
+        signed.append(slopes.mean(1).detach())
     assert total is not None
-    return total / draws
+    return Slopes(total / draws, torch.stack(signed))
