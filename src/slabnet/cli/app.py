@@ -135,8 +135,7 @@ def fit(
     only |= {"--response": response, "--exposure": exposure, "--event": event, "--levels": levels}
     is_table = _check_data("fit", data, "--target", target)
     network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members}
-    network |= {"skip": skip, "gates": gates}
-    settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
+    settings = resolve(recipe, config, network | {"skip": skip, "gates": gates}, {"epochs": epochs, "seed": seed})
     _check_fit(data, {} if is_table else only, task, workers, checkpoint_every, (out, report))
     with _stoppable(out):
         from slabnet.distributed.group import join, launch, leave, restarted
@@ -150,10 +149,15 @@ def fit(
             with holding(checkpoints_of(out), "fit") if _speaks() else nullcontext():
                 remove_leftovers(out)
                 if is_table:
+                    asked = (
+                        _names(drop),
+                        _names(categorical),
+                        group,
+                        time,
+                        (response, exposure, event, _names(levels)),
+                    )
                     share = 0.2 if test_size is None else test_size
-                    asked = (response, exposure, event, _names(levels))
-                    job = (str(target), settings, task, share, _names(drop), _names(categorical), group, time, asked)
-                    _fit_table(data, checkpoints, json, job)
+                    _fit_table(data, checkpoints, json, (str(target), settings, task, share, *asked))
                 else:
                     _fit_named(data, checkpoints, json, settings)
         finally:

@@ -315,9 +315,8 @@ def convnet(
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
         given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate}
-        return _several(
-            members, seed, lambda member_seed: convnet(shape, classes, likelihood=likelihood, seed=member_seed, **given)
-        )
+        given |= {"likelihood": likelihood}
+        return _several(members, seed, lambda member_seed: convnet(shape, classes, seed=member_seed, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = _Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
