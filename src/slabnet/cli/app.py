@@ -149,15 +149,19 @@ def fit(
             with holding(checkpoints_of(out), "fit") if _speaks() else nullcontext():
                 remove_leftovers(out)
                 if is_table:
-                    asked = (
+                    asked = (response, exposure, event, _names(levels))
+                    job = (
+                        str(target),
+                        settings,
+                        task,
+                        test_size,
                         _names(drop),
                         _names(categorical),
                         group,
                         time,
-                        (response, exposure, event, _names(levels)),
+                        asked,
                     )
-                    share = 0.2 if test_size is None else test_size
-                    _fit_table(data, checkpoints, json, (str(target), settings, task, share, *asked))
+                    _fit_table(data, checkpoints, json, job)
                 else:
                     _fit_named(data, checkpoints, json, settings)
         finally:
@@ -235,6 +239,7 @@ def _fit_table(data: str, checkpoints: tuple[Path, bool, float], json: bool, job
 
     out, resume, every = checkpoints
     whole = replace(TableJob(Path(data), *job[:-1]), response=ResponseColumns(*job[-1]))
+    whole = replace(whole, test_size=0.2) if whole.test_size is None else whole
     whole.response.check(whole.task)
     if resume and table_finished(out, whole):
         _say_finished(out, json)
