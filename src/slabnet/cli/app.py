@@ -150,18 +150,8 @@ def fit(
                 remove_leftovers(out)
                 if is_table:
                     asked = (response, exposure, event, _names(levels))
-                    job = (
-                        str(target),
-                        settings,
-                        task,
-                        test_size,
-                        _names(drop),
-                        _names(categorical),
-                        group,
-                        time,
-                        asked,
-                    )
-                    _fit_table(data, checkpoints, json, job)
+                    job = (str(target), settings, task, test_size, _names(drop), _names(categorical))
+                    _fit_table(data, checkpoints, json, (*job, group, time, asked))
                 else:
                     _fit_named(data, checkpoints, json, settings)
         finally:
