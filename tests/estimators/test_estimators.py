@@ -436,7 +436,8 @@ def test_the_rule_for_defaults() -> None:
     assert small.hidden <= large.hidden
     assert defaults_for(1, 1).batch_size == 1
     assert psi_for(1, 1) == (0.5,)
-    assert sn.SlabRegressor(epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]["psi"] == [0.25, 0.5, 0.5]
+    prior = sn.SlabRegressor(epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]
+    assert (prior["psi"], prior["intercept_psi"]) == ([0.25, 0.5, 0.5], 0.5)
     given = sn.SlabRegressor(epochs=7, config=sn.TrainConfig(lr=0.5, epochs=9))
     given.n_features_in_, given._seed = 3, 0
     found = given._training(100)

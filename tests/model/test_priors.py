@@ -108,6 +108,39 @@ def test_alpha_rests_at_psi_where_the_data_say_nothing() -> None:
     assert float(made.kl().detach()) == pytest.approx(0.0, abs=1e-3)
 
 
+def test_intercepts_rest_at_a_psi_of_their_own() -> None:
+    """The minimum of the divergence by a general optimiser, through the compiled and the plain passes."""
+    net = sn.mlp((3, 4, 2), prior=Prior(psi=(0.1, 0.4), intercept_psi=0.6))
+    optimiser = torch.optim.Adam(net.parameters(), lr=0.05)
+    for _ in range(600):
+        optimiser.zero_grad()
+        sn.kl(net).backward()
+        optimiser.step()
+    for part, psi in ((net.body[1], 0.1), (net.body[3], 0.4)):
+        torch.testing.assert_close(part.weight.alpha.detach(), torch.full_like(part.weight.mu, psi), atol=1e-3, rtol=0)
+        torch.testing.assert_close(part.bias.alpha.detach(), torch.full_like(part.bias.mu, 0.6), atol=1e-3, rtol=0)
+        moments = part.prior.moments(part.blocks())[1]
+        assert float(moments.detach()) == pytest.approx(float(part.kl().detach()), abs=1e-5)
+    assert float(sn.kl(net).detach()) == pytest.approx(0.0, abs=2e-3)
+    each = sn.mlp((3, 4, 2), prior=Prior(psi=0.1, intercept_psi=(0.2, 0.3)))
+    assert [each.body[k].prior.intercept_psi for k in (1, 3)] == [0.2, 0.3]
+    with pytest.raises(sn.ArgumentError, match="intercept_psi must be one number for each of the 2 layers, got 3"):
+        sn.mlp((3, 4, 2), prior=Prior(intercept_psi=(0.2, 0.3, 0.1)))
+    with pytest.raises(sn.ArgumentError, match="intercept_psi must be a number above 0 and below 1"):
+        Prior(intercept_psi=1.0)
+
+
+def test_a_learned_psi_does_not_count_intercepts_with_one_of_their_own() -> None:
+    alone = layer(SpikeSlab, psi=Beta(a=2.0, b=3.0), intercept_psi=0.5)
+    log_psi, log_not_psi = alone.prior._inclusion(alone.blocks())[0][0]
+    alpha = alone.weight.alpha.detach()
+    a, b = 2.0 + alpha.sum(), 3.0 + (1 - alpha).sum()
+    torch.testing.assert_close(log_psi, torch.digamma(a) - torch.digamma(a + b))
+    torch.testing.assert_close(log_not_psi, torch.digamma(b) - torch.digamma(a + b))
+    on, off = alone.prior._inclusion(alone.blocks())[0][1]
+    assert float(on) == float(off) == pytest.approx(math.log(0.5))
+
+
 def test_inputs_forced_in_and_out() -> None:
     made = sn.Linear(4, 3, prior=Prior(psi=0.1, include=(1,), exclude=(2,)))
     alpha = made.alpha.detach()

@@ -223,7 +223,10 @@ def _prior(described: dict[str, Any]) -> LayerPrior:
     psi, sigma_beta = Prior(psi=described["psi"]).psi, Prior(sigma_beta=described["sigma_beta"]).sigma_beta
     if not isinstance(psi, (float, Beta)) or isinstance(sigma_beta, tuple):
         raise Misfit(f"in which a layer has the prior {one_line(described)}")
-    return LayerPrior(psi, sigma_beta, Prior(slab=described["slab"]).slab, None, None)
+    intercept = Prior(intercept_psi=described.get("intercept_psi")).intercept_psi
+    if isinstance(intercept, tuple):
+        raise Misfit(f"in which a layer has the prior {one_line(described)}")
+    return LayerPrior(psi, sigma_beta, Prior(slab=described["slab"]).slab, None, None, intercept)
 
 
 def _small(positions: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slabnet.config.settings import NetworkConfig, Prior, Recipe, TrainConfig
-from slabnet.config.tables import defaults_for, psi_for
+from slabnet.config.tables import INTERCEPT_PSI, defaults_for, psi_for
 from slabnet.core.errors import check_whole
 
 
@@ -35,8 +35,16 @@ def table_hidden(n: int, p: int, hidden: int | Sequence[int] | None) -> int | Se
 
 
 def table_prior(n: int, p: int, layers: int, prior: Prior | None, psi: Any, sigma_beta: Any) -> Prior:
-    """The prior for a table: the one given, else one of the rule in which psi and sigma_beta may be given."""
-    return prior or Prior(psi=psi_for(p, layers) if psi is None else psi, sigma_beta=sigma_beta, n=max(2, n))
+    """The prior for a table: the one given, else one of the rule in which psi and sigma_beta may be given.
+
+    >>> table_prior(100, 10, 2, None, None, 1.0).intercept_psi, table_prior(100, 10, 2, None, 0.1, 1.0).intercept_psi
+    (0.5, None)
+    """
+    if prior is not None:
+        return prior
+    rule = psi is None
+    chances = psi_for(p, layers) if rule else psi
+    return Prior(psi=chances, intercept_psi=INTERCEPT_PSI if rule else None, sigma_beta=sigma_beta, n=max(2, n))
 
 
 def table_training(

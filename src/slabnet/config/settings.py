@@ -89,6 +89,7 @@ class Prior(Settings):
         "student" or `Student(df)`, all with the scale sigma_beta; `ScaleMixture`, which has scales of its own; or one
         that was registered.
     input_psi: one psi for each input of the first layer, in place of `psi` there.
+    intercept_psi: psi of the intercepts: a number, or one per layer; None gives them what their layer's weights have.
     skip_psi: in input-skip networks, psi of the weights by which later layers read the inputs: a number, or one for
         each input; None takes what the first layer has.
     include, exclude: inputs (by position) whose weights are all in, or all out, in every layer that reads inputs.
@@ -102,6 +103,7 @@ class Prior(Settings):
     slab: SlabSettings = GaussianSlab()
     n: int | None = Field(default=None, ge=2, le=10**12)
     input_psi: tuple[float, ...] | None = None
+    intercept_psi: float | tuple[float, ...] | None = None
     skip_psi: float | tuple[float, ...] | None = None
     include: tuple[int, ...] = ()
     exclude: tuple[int, ...] = ()
@@ -123,17 +125,16 @@ class Prior(Settings):
             return value
         return _inside(value, "sigma_beta", 'a number above 0, one per layer, or "learned"', 0.0, math.inf)
 
-    @field_validator("input_psi", mode="before")
+    @field_validator("input_psi", "intercept_psi", "skip_psi", mode="before")
     @classmethod
-    def _input_psi(cls, value: Any) -> Any:
-        allowed = "one number above 0 and below 1 for each input"
-        return None if value is None else _inside(value, "input_psi", allowed, 0.0, 1.0)
-
-    @field_validator("skip_psi", mode="before")
-    @classmethod
-    def _skip_psi(cls, value: Any) -> Any:
-        allowed = "a number above 0 and below 1, or one such number for each input"
-        return None if value is None else _inside(value, "skip_psi", allowed, 0.0, 1.0)
+    def _single_psi(cls, value: Any, info: ValidationInfo) -> Any:
+        allowed = {
+            "input_psi": "one number above 0 and below 1 for each input",
+            "intercept_psi": "a number above 0 and below 1, or one such number per layer",
+            "skip_psi": "a number above 0 and below 1, or one such number for each input",
+        }
+        name = str(info.field_name)
+        return None if value is None else _inside(value, name, allowed[name], 0.0, 1.0)
 
     @field_validator("slab", mode="before")
     @classmethod
@@ -174,6 +175,12 @@ class Prior(Settings):
             return _pick("psi", self.psi, index, layers)
         assert not isinstance(self.psi, str)
         return self.psi
+
+    def intercept_inclusion(self, index: int, layers: int) -> float | None:
+        """psi of the intercepts of layer `index` of `layers`, None where it is that of the weights."""
+        if isinstance(self.intercept_psi, tuple):
+            return _pick("intercept_psi", self.intercept_psi, index, layers)
+        return self.intercept_psi
 
     def scale(self, index: int, layers: int) -> float | Literal["learned"]:
         """sigma_beta of layer `index` of `layers`."""

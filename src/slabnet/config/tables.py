@@ -5,7 +5,7 @@ The rule, for n rows and p inputs:
 | setting | rule |
 |---|---|
 | hidden | two layers of 50 units |
-| psi | 1 / p (at most 0.5) for the inputs: a unit is expected to read one; 0.5 between units |
+| psi | 1 / p (at most 0.5) for the inputs: a unit is expected to read one; 0.5 between units, and for all intercepts |
 | sigma_beta | 1 |
 | batch_size | n / 7, at least 64 (or all rows, if there are fewer) and at most 256 |
 | epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000; never more than 20 000 steps take |
@@ -24,6 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+INTERCEPT_PSI = 0.5
 STEPS = 2500
 FEWEST_EPOCHS, MOST_EPOCHS = 100, 1000
 MOST_STEPS = 20_000  # a minute on one core: from 51 000 rows on more rows mean fewer passes

@@ -354,7 +354,8 @@ def _finish(
         refuse("network", "likelihood", "a likelihood or its name", made)
     made.check_outputs(outputs)
     spec |= {"options": build.given} if build.given else {}
-    without = {"skip_psi"} if build.prior.skip_psi is None else set()  # a network without it reads in earlier versions
+    later = ("skip_psi", "intercept_psi")  # a network without them reads in earlier versions
+    without = {name for name in later if getattr(build.prior, name) is None}
     prior = build.prior.model_dump(mode="json", exclude=without)
     spec |= {"method": build.method.name, "prior": prior, "likelihood": made.spec()}
     return Network(chained(parts), made, spec)

@@ -50,13 +50,15 @@ def layer_prior(
         slab=prior.slab,
         input_psi=given,
         pinned=pinned,
+        intercept_psi=prior.intercept_inclusion(index, layers),
     )
 
 
 class LayerPrior(nn.Module):
     """The prior of one layer: the weights and the intercepts together.
 
-    input_psi: psi of single weights, NaN for those that have the layer's own.
+    input_psi: psi of single weights, NaN for those that have the layer's own. intercept_psi: psi of the intercepts,
+    None where it is that of the layer.
     """
 
     log_input_psi: Tensor | None
@@ -71,17 +73,18 @@ class LayerPrior(nn.Module):
         slab: SlabSettings | str,
         input_psi: Tensor | None,
         pinned: Tensor | None,
+        intercept_psi: float | None = None,
     ) -> None:
         super().__init__()
         settings = slab_settings(slab)
         if settings is None:
             refuse("LayerPrior", "slab", f"one of {', '.join(SLABS)}, or the settings of one", slab)
-        self.psi, self.slab = psi, slab_of(settings)
+        self.psi, self.slab, self.intercept_psi = psi, slab_of(settings), intercept_psi
         self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
         self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
         if input_psi is not None and not isinstance(psi, Beta):
             input_psi = input_psi.nan_to_num(psi)
-        self._made: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor, Tensor]] = {}
+        self._made: dict[tuple[torch.dtype, torch.device], _Numbers] = {}
         logs = None if input_psi is None else (input_psi.log().float(), torch.log1p(-input_psi).float())
         self.register_buffer("log_input_psi", None if logs is None else logs[0], persistent=False)
         self.register_buffer("log_not_input_psi", None if logs is None else logs[1], persistent=False)
@@ -106,7 +109,9 @@ class LayerPrior(nn.Module):
         slab = slab_spec(self.slab.settings)
         scale = "learned" if self.log_sigma_beta is not None else self.sigma_beta
         single = {"input_psi": self.log_input_psi, "pinned": self.pinned}
-        return {"psi": psi, "sigma_beta": scale, "slab": slab} | {name: _digest(t) for name, t in single.items()}
+        given = {} if self.intercept_psi is None else {"intercept_psi": self.intercept_psi}
+        made = {"psi": psi, "sigma_beta": scale, "slab": slab} | given
+        return made | {name: _digest(t) for name, t in single.items()}
 
     @property
     def sigma_beta(self) -> float:
@@ -114,17 +119,18 @@ class LayerPrior(nn.Module):
         return math.exp(self._log_scale if self.log_sigma_beta is None else float(self.log_sigma_beta.detach()))
 
     def _log_sigma_beta(self, like: Tensor) -> Tensor:
-        return self._numbers(like.dtype, like.device)[2] if self.log_sigma_beta is None else self.log_sigma_beta
+        return self._numbers(like.dtype, like.device).scale if self.log_sigma_beta is None else self.log_sigma_beta
 
-    def _numbers(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """log psi, log(1 - psi) and log sigma_beta as tensors, made once: every step asks for them in every layer."""
+    def _numbers(self, dtype: torch.dtype, device: torch.device) -> _Numbers:
+        """The numbers of this prior as tensors, made once: every step asks for them in every layer."""
         key = (dtype, device)
         if key not in self._made:
             psi = 0.5 if isinstance(self.psi, Beta) else self.psi  # a learned psi is not asked for here
-            values = (math.log(psi), math.log1p(-psi), self._log_scale)
+            chances = (psi, psi if self.intercept_psi is None else self.intercept_psi)
+            values = (*(log for chance in chances for log in (math.log(chance), math.log1p(-chance))), self._log_scale)
             with torch.inference_mode(False):  # a tensor made in inference mode could not be used in training
-                on, off, scale = (torch.tensor(value, dtype=dtype, device=device) for value in values)
-            self._made[key] = (on, off, scale)
+                on, off, b_on, b_off, scale = (torch.tensor(value, dtype=dtype, device=device) for value in values)
+            self._made[key] = _Numbers((on, off), (b_on, b_off), scale)
         return self._made[key]
 
     @property
@@ -152,8 +158,9 @@ class LayerPrior(nn.Module):
         """What the passes take of each block and of this prior, and the price of a learned psi."""
         mu = blocks[0].mu
         if self._plain and blocks[0].pinned is None and blocks[-1].pinned is None:  # the usual case: numbers for all
-            numbers = self._numbers(mu.dtype, mu.device)
-            return [(b[0], b[1], b[2], *numbers) for b in blocks], None
+            weight, intercept, scale = self._numbers(mu.dtype, mu.device)
+            logs = (weight, intercept)
+            return [(b[0], b[1], b[2], *log, scale) for b, log in zip(blocks, logs, strict=False)], None
         logs, extra = self._inclusion(blocks)
         log_s = self._log_sigma_beta(mu)
         return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
@@ -258,15 +265,17 @@ class LayerPrior(nn.Module):
         mu = blocks[0].mu
         extra = None
         if isinstance(self.psi, Beta):
-            charged = blocks  # what this psi is the chance of
+            charged = blocks if self.intercept_psi is None else blocks[:1]  # what this psi is the chance of
             if self.log_input_psi is not None:
-                charged = _where_open(blocks, ~self.log_input_psi.isnan())
+                charged = _where_open(charged, ~self.log_input_psi.isnan())
             log_psi, log_not_psi, extra = beta_posterior(self.psi, charged, mu)
         else:
-            log_psi, log_not_psi, _ = self._numbers(mu.dtype, mu.device)
+            log_psi, log_not_psi = self._numbers(mu.dtype, mu.device).weight
         logs = []
         for position, block in enumerate(blocks):
             on, off = log_psi, log_not_psi
+            if position == 1 and self.intercept_psi is not None:
+                on, off = self._numbers(mu.dtype, mu.device).intercept
             if position == 0 and self.log_input_psi is not None and self.log_not_input_psi is not None:
                 on, off = self.log_input_psi.to(mu.dtype), self.log_not_input_psi.to(mu.dtype)
                 if isinstance(self.psi, Beta):
@@ -275,6 +284,14 @@ class LayerPrior(nn.Module):
                 on, off = (v.expand_as(block.mu).masked_fill(block.pinned, 0.0) for v in (on, off))
             logs.append((on, off))
         return logs, extra
+
+
+class _Numbers(NamedTuple):
+    """(log psi, log(1 - psi)) of weights and of intercepts, and log sigma_beta."""
+
+    weight: tuple[Tensor, Tensor]
+    intercept: tuple[Tensor, Tensor]
+    scale: Tensor
 
 
 def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
