@@ -153,13 +153,15 @@ def test_one_number_everywhere(tmp_path: Path) -> None:
         page = Measured(subject_from_file(tmp_path / "m.slab", str(tmp_path / "t.csv"))).scores
         assert page is not None
         assert (predicted["known"], predicted["training"]["known"]) == (30, 120)
-        names = ["rmse", "r2", "coverage"] if target == "y" else ["accuracy", "balanced_accuracy", "log_loss", "brier"]
+        classes = ["accuracy", "balanced_accuracy", "log_loss", "brier", "baseline"]
+        names = ["rmse", "r2", "coverage", "baseline"] if target == "y" else classes
         for name in names:
             assert predicted[name] == pytest.approx(test[name], rel=1e-5), name
             assert page[name] == pytest.approx(test[name], rel=1e-9), name
         assert page["baseline"] == pytest.approx(test["baseline"])
         lines = slabnet("predict", "m.slab", "t.csv", cwd=tmp_path).stdout
         assert "on 30 rows that were held out" in lines
+        assert "(always saying the m" in lines
         assert "Only for comparison" in lines
         assert "on 120 rows that were fitted" in lines
 
@@ -399,7 +401,7 @@ def test_rows_outside_the_training_data_are_marked_and_left_undecided(tmp_path: 
     assert [row["extrapolates"] for row in answers] == ["0", "0", "1"]
     assert [row["decided"] for row in answers] == ["1", "1", "0"]
     assert found["extrapolates"] == 1
-    assert any("1 rows lie outside the training data" in line for line in lines_of(found, None))
+    assert any("1 row lies outside the training data" in line for line in lines_of(found, None))
 
 
 def test_a_rare_class_that_is_never_predicted_is_the_headline(tmp_path: Path) -> None:

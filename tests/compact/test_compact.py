@@ -220,7 +220,8 @@ def test_files(keep: str, kind: str, tmp_path: Path) -> None:
     if kind == "convnet":
         net = sn.convnet((1, 8, 8), 3, channels=(4, 6), hidden=(10,))
     else:
-        net = sn.mlp((30, 40, 20, 3), likelihood="gaussian" if kind == "gaussian" else "categorical")
+        prior = sn.Prior(intercept_psi=0.25)
+        net = sn.mlp((30, 40, 20, 3), prior=prior, likelihood="gaussian" if kind == "gaussian" else "categorical")
     chosen = random_model(net, 0.15, 1, rho=(-3, 0))
     small = sn.compact(net, chosen, keep)  # type: ignore[arg-type]
     path = tmp_path / "small.slab"
@@ -233,6 +234,8 @@ def test_files(keep: str, kind: str, tmp_path: Path) -> None:
     assert torch.equal(again.inputs, small.inputs)
     assert {n: k.tolist() for n, k in again.neurons.items()} == {n: k.tolist() for n, k in small.neurons.items()}
     if keep == "distribution" and kind == "mlp":
+        assert [part.prior.spec() for part in again.layers] == [part.prior.spec() for part in small.layers]
+        assert [part.prior.intercept_psi for part in again.layers] == [0.25] * 3
         data = (rows((30, 30), dtype=torch.float32), torch.arange(30) % 3)
         for one in (small, again):
             sn.fit(one, data, sn.TrainConfig(epochs=2, batch_size=10))

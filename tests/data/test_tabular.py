@@ -149,6 +149,7 @@ def test_columns_by_hand() -> None:
         ([f"a comment on {i}" for i in range(60)], "got text with 60 different values"),
         ([f"id{i}" for i in range(20)], "leave it out with --drop, got text with 20 different values"),
         (["1", "2", "x", "4"], "column c must be numbers, got 'x' in row 3"),
+        (["none", "2", "x", "4"], r"\(--categorical c takes its values for levels, --drop c leaves it out\)"),
         (["1", "2", "inf"], r"column c must be finite numbers up to 1e\+300 in size, got inf in row 3"),
         (["1", "2", "1e999"], "column c must be finite numbers"),
         ([10**400, 1, 2], "column c must be finite numbers"),
@@ -308,8 +309,12 @@ def test_what_was_guessed_is_said_with_its_reason() -> None:
     assert counts.task == "regression"
     assert counts.line("visits") == (
         "Task: regression, guessed from visits: 10 different whole numbers (0, 1, 2, 3, 4, 5, 6, 7, 8, 9); "
-        "if they are codes of classes, say --task classification."
+        "if they are codes of classes, say --task classification; if they are counts, "
+        "--response poisson or negative-binomial."
     )
+    assert guess_task(range(40), "articles").otherwise == "if they are counts, --response poisson or negative-binomial"
+    assert guess_task([200_000 + i for i in range(40)], "price").otherwise == ""
+    assert guess_task([i - 5 for i in range(40)], "change").otherwise == ""
     grades = guess_task([1, 2, 3], "grade")
     assert (grades.task, "say --task regression" in grades.otherwise) == ("classification", True)
     assert guess_task(["a", "b", "a"], "y").line("y") == (

@@ -186,6 +186,12 @@ def test_bad_calls(call: object, said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_one_output_is_no_class_probability() -> None:
+    """A module of one's own has no likelihood yet, and that of classes is the usual one."""
+    with pytest.raises(sn.ArgumentError, match='likelihood must be "bernoulli" or "gaussian" for one output'):
+        sn.predict(torch.nn.Sequential(sn.Linear(5, 1)), X)
+
+
 def test_training_mode_is_restored() -> None:
     net = fitted().train()
     sn.predict(net, X)

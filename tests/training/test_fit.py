@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import slabnet as sn
 from slabnet.model.drawing import drawable_layers
+from slabnet.selection.rules import threshold_model
+from slabnet.training.convergence import active_weights
 
 Data = tuple[torch.Tensor, torch.Tensor]
 QUICK = sn.TrainConfig(epochs=3, batch_size=50)
@@ -279,12 +282,13 @@ def test_float64_all_the_way(blobs: Data) -> None:
 
 
 def test_progress_shows_both_terms(blobs: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    sn.fit(sn.mlp((4, 3)), blobs, QUICK, progress="lines")
+    net = sn.mlp((4, 3))
+    sn.fit(net, blobs, QUICK, progress="lines")
     said = capsys.readouterr().err
     assert "epoch 3/3" in said
     assert "log-lik" in said
     assert "KL" in said
-    assert "density" in said
+    assert said.splitlines()[-1].endswith(f"{sn.median_model(net).weights} active weights")
     sn.fit(sn.mlp((4, 3)), blobs, QUICK)
     assert capsys.readouterr().err == ""
 
@@ -292,8 +296,28 @@ def test_progress_shows_both_terms(blobs: Data, capsys: pytest.CaptureFixture[st
 def test_the_bar_shows_them_too(blobs: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
-    sn.fit(sn.mlp((4, 3)), blobs, QUICK, progress="bar")
+    net = sn.mlp((4, 3))
+    sn.fit(net, blobs, QUICK, progress="bar")
     assert "fit" in screen.getvalue()
+    assert f"{sn.median_model(net).weights} active weights" in " ".join(screen.getvalue().split())
+
+
+def test_what_is_shown_counts_paths_and_leaves_out_what_rests_at_the_prior() -> None:
+    """psi = .5 is the threshold: alphas that rest there are in or out by chance alone."""
+    net = sn.mlp((3, 4, 1), prior=sn.Prior(psi=0.5, sigma_beta=1.0), likelihood="gaussian")
+    first, last = net.body[1].weight, net.body[3].weight
+    with torch.no_grad():
+        for weight in (first, last):
+            weight.mu.zero_()
+            weight.rho.fill_(math.log(math.expm1(1.0)))
+            weight.omega.fill_(0.01)
+    assert active_weights(net) == threshold_model(net).weights == 0
+    with torch.no_grad():
+        for weight, row, column in ((first, 2, 1), (last, 0, 2), (first, 3, 0)):  # a path, and a weight into nothing
+            weight.mu[row, column], weight.rho[row, column], weight.omega[row, column] = 2.0, -3.0, 8.0
+    assert active_weights(net) == sn.median_model(net).weights == 2
+    assert sn.median_model(net).total.median_weights == 3
+    assert active_weights(sn.mlp((3, 4, 1), members=2, skip=True, likelihood="gaussian")) == 2 * (12 + 4 + 3)
 
 
 def test_regression_learns_its_noise() -> None:

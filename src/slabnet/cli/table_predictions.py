@@ -51,7 +51,7 @@ def predict_table(
     estimator._seed = estimator._seed if seed is None else seed
     target = str(card.target)
     trained = _trained(card, data, isinstance(estimator, SlabClassifier))
-    total, met, tally = 0, Report(), Tally(estimator, prepared.target)
+    total, met, tally = 0, Report(), Tally(estimator, prepared.target, (card.tested or {}).get("usual"))
     with writing(out) if out is not None else nullcontext() as file:
         for chunk in read_chunks(data, "predict", rows):
             count = len(next(iter(chunk.values()), []))
@@ -219,7 +219,7 @@ def lines_of(numbers: dict[str, Any], out: Path | None) -> list[str]:
     lines = [f"{numbers['rows']} rows, averaged over {numbers['draws']} drawn networks."]
     if numbers["extrapolates"]:
         lines.append(
-            f"{numbers['extrapolates']} rows lie outside the training data: what is said of them is extrapolated."
+            f"{_rows(numbers['extrapolates'])} outside the training data: what is said of them is extrapolated."
         )
     if "decided" in numbers:
         lines.append(f"Decided at {DOUBT}: {numbers['decided']} rows; the others are in doubt.")
@@ -234,18 +234,24 @@ def lines_of(numbers: dict[str, Any], out: Path | None) -> list[str]:
     return [*lines, *numbers["notes"], *([f"Written: {printable(str(out))}"] if out is not None else [])]
 
 
+def _rows(count: int) -> str:
+    return "1 row lies" if count == 1 else f"{count} rows lie"
+
+
 def _scores(scores: dict[str, Any], where: str) -> list[str]:
     """The figures of the rows whose answer is known."""
     lines = []
     if "accuracy" in scores:
         lines.append(
-            f"Accuracy on {scores['known']} rows {where}: {scores['accuracy']:.4f} (balanced "
-            f"{scores['balanced_accuracy']:.4f}); log-loss {scores['log_loss']:.4f}, Brier score {scores['brier']:.4f}."
+            f"Accuracy on {scores['known']} rows {where}: {scores['accuracy']:.4f} (always saying the most frequent "
+            f"class: {scores['baseline']:.4f}); balanced {scores['balanced_accuracy']:.4f}, "
+            f"log-loss {scores['log_loss']:.4f}, Brier score {scores['brier']:.4f}."
         )
     if "rmse" in scores:
         explained = "" if scores["r2"] is None else f", R2 {scores['r2']:.3f}"
         lines.append(
-            f"RMSE on {scores['known']} rows {where}: {written(scores['rmse'])}{explained}; "
+            f"RMSE on {scores['known']} rows {where}: {written(scores['rmse'])} (always saying the mean: "
+            f"{written(scores['baseline'])}){explained}; "
             f"95% prediction intervals cover {scores['coverage']:.3f}."
         )
     return lines

@@ -18,10 +18,12 @@ Marks = NDArray[np.bool_]
 
 @dataclass
 class _Numbers:
-    """Sums over rows whose number is known."""
+    """Sums over rows whose number is known. usual: the mean of the training rows, where the model's file has it."""
 
+    usual: float | None = None
     known: int = 0
     squares: float = 0.0
+    around: float = 0.0
     inside: int = 0
     mean: float = 0.0
     spread: float = 0.0
@@ -29,6 +31,7 @@ class _Numbers:
     def add(self, wanted: float, row: list[Any]) -> None:
         self.known += 1
         self.squares += (wanted - row[1]) ** 2
+        self.around += 0.0 if self.usual is None else (wanted - self.usual) ** 2
         self.inside += row[3] <= wanted <= row[4]
         step = wanted - self.mean  # Welford: no difference of large sums
         self.mean += step / self.known
@@ -38,14 +41,19 @@ class _Numbers:
         if not self.known:
             return {}
         r2 = 1 - self.squares / self.spread if self.spread > 0 else None
-        scores = {"known": self.known, "rmse": math.sqrt(self.squares / self.known), "r2": r2}
+        baseline = math.sqrt((self.spread if self.usual is None else self.around) / self.known)
+        scores = {"known": self.known, "rmse": math.sqrt(self.squares / self.known), "r2": r2, "baseline": baseline}
         return scores | {"coverage": self.inside / self.known}
 
 
 @dataclass
 class _Classes:
-    """Sums over rows whose class is known; `happened` and `right` are counted for each class."""
+    """Sums over rows whose class is known; `happened` and `right` are counted for each class.
 
+    usual: the class that was most frequent in training, where the model's file has it.
+    """
+
+    usual: str | None = None
     happened: dict[str, int] = field(default_factory=dict)
     right: dict[str, int] = field(default_factory=dict)
     log_loss: float = 0.0
@@ -63,19 +71,24 @@ class _Classes:
         if not known:
             return {}
         balanced = sum(self.right[label] / count for label, count in self.happened.items()) / len(self.happened)
-        scores = {"known": known, "accuracy": sum(self.right.values()) / known, "balanced_accuracy": balanced}
+        often = max(self.happened.values()) if self.usual is None else self.happened.get(self.usual, 0)
+        scores = {"known": known, "accuracy": sum(self.right.values()) / known, "baseline": often / known}
+        scores |= {"balanced_accuracy": balanced}
         return scores | {"log_loss": self.log_loss / known, "brier": self.brier / known}
 
 
 class Tally:
     """What can be said over all rows, added up chunk by chunk; rows that were fitted are counted apart."""
 
-    def __init__(self, model: SlabEstimator, reading: Reading) -> None:
+    def __init__(self, model: SlabEstimator, reading: Reading, usual: Any = None) -> None:
+        """usual: what the file says of training: the place of the most frequent class, or the mean."""
         self.model, self.reading = model, reading
         self.place = model.network_.likelihood.columns.index("extrapolates")
         self.labels = [str(label) for label in model.classes_] if isinstance(model, SlabClassifier) else []
-        kind = _Classes if self.labels else _Numbers
-        self.new, self.fitted = kind(), kind()
+        place = usual if isinstance(usual, int) and 0 <= usual < len(self.labels) else None
+        label = None if place is None else self.labels[place]
+        mean = float(usual) if isinstance(usual, (int, float)) and math.isfinite(usual) else None
+        self.new, self.fitted = (_Classes(label) if self.labels else _Numbers(mean) for _ in range(2))
         self.decided = self.strange = self.outside = 0
         self.same_file = False
 

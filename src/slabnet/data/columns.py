@@ -151,7 +151,8 @@ def learn_column(
         _check_texts(name, present, where)
         reading = numeric(present, name, where)
         if reading is not None:
-            column = as_numbers(values, name, where, rows, reading)
+            with _or_levels(name):
+                column = as_numbers(values, name, where, rows, reading)
             gone = bool(np.isnan(column).any())
             return Column(name, "number", fill=float(np.nanmedian(column)), missing=gone, reading=reading)
     return _category(name, present, len(present) < len(values), where)
@@ -194,6 +195,17 @@ def _naming(where: str, name: str) -> Iterator[None]:
         yield
     except ArgumentError as error:
         raise ArgumentError(f"{where}: column {one_line(name)} must be {error}") from None
+
+
+@contextmanager
+def _or_levels(name: str) -> Iterator[None]:
+    """Say what can be done about a column of numbers with words in it."""
+    try:
+        yield
+    except ArgumentError as error:
+        called = one_line(name)
+        ways = f"--categorical {called} takes its values for levels, --drop {called} leaves it out"
+        raise ArgumentError(f"{error} ({ways})") from None
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from slabnet.data.columns import numeric
 Task = Literal["classification", "regression"]
 FEW_CLASSES = 5  # whole numbers with at most so many values are taken for classes
 FEW_VALUES = 10  # so few different numbers might be classes all the same
+LARGEST_COUNT = 1000  # larger whole numbers are rarely counts of something that happens to a row
 SHOWN = 5
 
 
@@ -62,10 +63,12 @@ def guess_task(values: list[Any], name: str, where: str = "fit") -> Guess:
         f" ({_shown(shown, FEW_VALUES)})" if len(distinct) <= FEW_VALUES else ""
     )
     if whole and len(distinct) <= FEW_CLASSES:
-        return Guess("classification", why, "if they are counts, grades or amounts, say --task regression")
-    if len(distinct) <= FEW_VALUES:
-        return Guess("regression", why, "if they are codes of classes, say --task classification")
-    return Guess("regression", why)
+        other = "if they are counts or amounts, say --task regression; if grades, --response ordinal"
+        return Guess("classification", why, other)
+    others = ["if they are codes of classes, say --task classification"] if len(distinct) <= FEW_VALUES else []
+    if whole and distinct[0] >= 0 and distinct[-1] <= LARGEST_COUNT:
+        others.append("if they are counts, --response poisson or negative-binomial")
+    return Guess("regression", why, "; ".join(others))
 
 
 def _shown(names: list[str], most: int = SHOWN) -> str:

@@ -282,6 +282,17 @@ def flat_parts(module: nn.Module) -> list[nn.Module] | None:
     return [module] if plain else None
 
 
+@torch.no_grad()
+def masks_above(layers: Mapping[str, SlabLayer], threshold: float) -> dict[str, Mask]:
+    """The weights and intercepts with alpha > threshold whose posterior the data have moved away from the prior."""
+    masks = {}
+    for name, layer in layers.items():
+        blocks = layer.blocks()
+        alphas = [torch.ones_like(one.mu) if one.omega is None else torch.sigmoid(one.omega) for one in blocks]
+        masks[name] = tuple((a > threshold) & moved for a, moved in zip(alphas, layer.informed(blocks), strict=True))
+    return masks
+
+
 def _inputs(layer: SlabLayer) -> range:
     return range(layer.weight.mu.shape[1] * layer.groups)
 

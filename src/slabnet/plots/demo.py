@@ -24,9 +24,9 @@ def plot_history(axes: Axes, history: History) -> Axes:
     axes.set(xlabel="epoch", ylabel="nats a row", yscale="log")
     density = axes.twinx()
     density.plot(epochs, [100 * v for v in history.column("density_median")], color=QUIET, linestyle="--")
-    density.set_ylabel("weights in the median model, %")
+    density.set_ylabel("weights with alpha above one half, %")
     axes.plot([], [], color=QUIET, linestyle="--")
-    axes.legend(["-log-likelihood", "KL", "density (right)"], frameon=False, fontsize=8)
+    axes.legend(["-log-likelihood", "KL", "alpha above one half (right)"], frameon=False, fontsize=8)
     return axes
 
 

@@ -126,6 +126,8 @@ class _Average:
         means: list[Tensor] = []
         for r in range(self.draws):
             output = torch.cat(list(self._pass(r, x, self.exposure)))
+            if r == 0 and output.ndim == 2:
+                self.likelihood.check_outputs(output.shape[1])
             sums.add(output)
             if keep_draws:
                 samples.append(output.cpu())

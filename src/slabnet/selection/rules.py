@@ -18,7 +18,7 @@ from slabnet.core.errors import SlabnetError, check_choice, check_number, check_
 from slabnet.core.records import Densities, Selection
 from slabnet.model.drawing import Mask, drawable_layers
 from slabnet.model.layers import SlabLayer
-from slabnet.model.paths import cheapest_path, find_paths
+from slabnet.model.paths import cheapest_path, find_paths, masks_above
 
 Infeasible = Literal["raise", "lower", "path", "allow"]
 WAYS_OUT = ("raise", "lower", "path", "allow")
@@ -54,11 +54,7 @@ def median_model(net: nn.Module, threshold: float = 0.5, infeasible: Infeasible 
 @torch.no_grad()
 def threshold_model(net: nn.Module, threshold: float = 0.5, rule: str = "threshold") -> Selection:
     """Every weight and intercept with alpha > threshold that has left its prior, feasible or not."""
-    masks = {
-        name: tuple(mask & moved for mask, moved in zip(above, layer.informed(layer.blocks()), strict=True))
-        for (name, layer), above in zip(slab_layers(net).items(), _above(net, threshold).values(), strict=True)
-    }
-    return describe(net, masks, rule, threshold)
+    return describe(net, masks_above(slab_layers(net), threshold), rule, threshold)
 
 
 def _above(net: nn.Module, threshold: float) -> dict[str, Mask]:

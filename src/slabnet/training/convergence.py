@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.layers import SlabLayer
+from slabnet.model.paths import find_paths, masks_above
 
 MOVED = 0.02  # a change of alpha that counts
 WINDOW = 5  # epochs over which a change is looked for
@@ -55,3 +56,17 @@ class AlphaTracker:
     @torch.no_grad()
     def _now(self) -> list[Tensor]:
         return [layer.alpha.detach().float().cpu() for layer in self.layers]
+
+
+def active_weights(net: nn.Module) -> int | None:
+    """The weights of the median model that lie on a path, as `median_model` counts them; None without indicators.
+
+    >>> from slabnet.model.networks import mlp
+    >>> active_weights(mlp((4, 3, 2))), active_weights(mlp((4, 3, 2), method="gaussian"))
+    (18, None)
+    """
+    layers = {name: layer for name, layer in drawable_layers(net).items() if isinstance(layer, SlabLayer)}
+    if all(layer.weight.omega is None for layer in layers.values()):
+        return None
+    paths = find_paths(net, masks_above(layers, 0.5))
+    return None if paths is None else sum(int(on_path.sum()) for on_path in paths.active.values())

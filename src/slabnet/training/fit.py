@@ -27,6 +27,7 @@ from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture
 from slabnet.training.batches import Data
 from slabnet.training.checkpoints import Checkpoints, Keeper, latest_settings
+from slabnet.training.convergence import active_weights
 from slabnet.training.loop import Loop, OnEpoch
 from slabnet.training.members import Fixed, fit_members
 from slabnet.training.progress import Part, Show, Watch
@@ -127,7 +128,8 @@ class _Task:
         setup = set_up(net, self.train, config, self.n, self.likelihood, self.validation, fixed, seed)
         state, group = start(setup), setup.group
         usual = Part(label or ("post-train" if setup.post else "fit"))
-        watch = Watch(self.progress if group.leads else "off", setup.epochs, setup.data.n, self.part or usual)
+        show: Show = self.progress if group.leads else "off"
+        watch = Watch(show, setup.epochs, setup.data.n, self.part or usual, lambda: active_weights(net))
         with (
             watch,
             _own_dropout(setup.drops, setup.seed),

@@ -1,9 +1,10 @@
-"""What a person sees while training runs: epoch, time left, both terms of the bound, density."""
+"""What a person sees while training runs: epoch, time left, both terms of the bound, active weights."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +19,7 @@ Show = Literal["auto", "bar", "lines", "off"]
 LINES = 10  # how many lines a whole run prints where there is no terminal
 FIRST = 1.0  # seconds after which a run that has said nothing gives a first estimate
 SILENCE = 10.0  # seconds after which every epoch is said
+BETWEEN = 0.5  # seconds between two texts beside a bar
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,11 @@ class Watch(AbstractContextManager["Watch"]):
     "auto" is the bar in a terminal and nothing elsewhere.
     """
 
-    def __init__(self, show: Show, epochs: int, n: int, part: Part) -> None:
+    def __init__(
+        self, show: Show, epochs: int, n: int, part: Part, active: Callable[[], int | None] = lambda: None
+    ) -> None:
+        self.active = active  # asked for where an epoch is shown: counting paths takes a while
+        self._text, self._text_at = "", -BETWEEN
         self.epochs, self.n, self.label, self.later = epochs, n, part.name, part.later
         terminal = sys.stderr.isatty()
         self.bar = show == "bar" or (show in ("auto", "lines") and terminal)
@@ -75,14 +81,21 @@ class Watch(AbstractContextManager["Watch"]):
 
     def epoch(self, done: Epoch) -> None:
         """Show that an epoch is done."""
-        line = f"log-lik {done.log_likelihood / self.n:.4f}  KL {done.kl / self.n:.4f} a row"
-        line += f"  density {done.density_median:.2%}"
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done.epoch, said=line)
         every, left = max(1, self.epochs // LINES), self.epochs - done.epoch
         silent = time.monotonic() - (self._said or self._began) >= SILENCE
-        if done.epoch % every == 0 or left == 0 or silent:
-            self._say(done.epoch, line, done.epoch)
+        due = done.epoch % every == 0 or left == 0 or silent
+        if self._progress is not None and self._task is not None:
+            if left == 0 or time.monotonic() - self._text_at >= BETWEEN:
+                self._text, self._text_at = self._line(done), time.monotonic()
+            self._progress.update(self._task, completed=done.epoch, said=self._text)
+        if due:
+            self._say(done.epoch, self._line(done) if self.lines else "", done.epoch)
+
+    def _line(self, done: Epoch) -> str:
+        """Both terms of the bound for a row, and how many weights are active in the median model."""
+        line = f"log-lik {done.log_likelihood / self.n:.4f}  KL {done.kl / self.n:.4f} a row"
+        count = self.active()
+        return line if count is None else f"{line}  {count} active weight{'' if count == 1 else 's'}"
 
     def _say(self, epoch: int, line: str, done: float) -> None:
         """A line, with the time that is left by the pace so far."""
