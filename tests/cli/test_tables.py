@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +137,20 @@ def test_chunks_make_no_difference_and_parquet_neither(regression: tuple[Path, s
     assert 0.9 < found[0]["coverage"] <= 1
 
 
+def _same_importances(said: list[dict[str, Any]], folder: Path) -> None:
+    """The page shows what the fit printed, and counts active weights in each row of its table of ways."""
+    measured = Measured(subject_from_file(folder / "m.slab", str(folder / "t.csv")))
+    assert measured.reach is not None
+    assert measured.effects is not None
+    assert measured.chosen is not None
+    shown = dict(zip(measured.subject.inputs, zip(measured.reach, measured.effects, strict=True), strict=True))
+    assert shown == {
+        row["input"]: (pytest.approx(row["share"]), pytest.approx(row["effect"] / measured.unit)) for row in said
+    }
+    counts = {way["weights"] for way in measured.ways if way["family"] == "the median model"}
+    assert counts == {measured.chosen.weights}
+
+
 def test_one_number_everywhere(tmp_path: Path) -> None:
     """The fit, the prediction of its file, and the page say the same of the same rows."""
     rng = np.random.default_rng(0)
@@ -159,7 +174,11 @@ def test_one_number_everywhere(tmp_path: Path) -> None:
             assert predicted[name] == pytest.approx(test[name], rel=1e-5), name
             assert page[name] == pytest.approx(test[name], rel=1e-9), name
         assert page["baseline"] == pytest.approx(test["baseline"])
+        _same_importances(json.loads(fitted.stdout.splitlines()[-1])["importances"], tmp_path)
         lines = slabnet("predict", "m.slab", "t.csv", cwd=tmp_path).stdout
+        slabnet("predict", "m.slab", "t.csv", "--out", "p.csv", cwd=tmp_path)
+        with (tmp_path / "p.csv").open() as file:
+            assert [row["row"] for row in csv.DictReader(file)] == [str(i) for i in range(1, 151)]
         assert "on 30 rows that were held out" in lines
         assert "(always saying the m" in lines
         assert "Only for comparison" in lines

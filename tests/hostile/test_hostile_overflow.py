@@ -70,7 +70,7 @@ def test_the_row_of_a_table_is_counted_from_its_start(tmp_path: Path) -> None:
         csv.writer(file).writerows(
             [["a"], *([float(header["about"]["table"]["columns"][0]["fill"])] for _ in range(20)), [1e9]]
         )
-    with pytest.raises(NotFinite, match="in row 20"):
+    with pytest.raises(NotFinite, match="in row 21"):
         predict_table(model, table, tmp_path / "p.csv", rows=7)
     assert not (tmp_path / "p.csv").exists()
 

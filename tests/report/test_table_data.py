@@ -12,6 +12,7 @@ import slabnet as sn
 from slabnet.cli.app import app
 from slabnet.cli.tables import TableJob, fit_table
 from slabnet.config.settings import NetworkConfig, Recipe, TrainConfig
+from slabnet.report.fitted import subject_of
 from slabnet.report.live import pack_network
 from slabnet.report.measure import Measured
 from slabnet.report.subject import subject_from_file
@@ -99,3 +100,13 @@ def test_a_table_s_fit_has_a_page_of_the_held_out_rows(tmp_path: Path) -> None:
     words[words.index("--out") + 1] = str(tmp_path / "all.slab")
     app([*words, "--test-size", "0", "--report", str(tmp_path / "all.html")], standalone_mode=False)
     assert "they make it look better than it is" in (tmp_path / "all.html").read_text()
+
+
+def test_what_rounding_left_of_a_zero_is_no_start_of_a_slider() -> None:
+    """A median of zero, standardised and back, is some 1e-17."""
+    x = np.random.default_rng(1).poisson(0.3, size=(90, 2)).astype(float)
+    x[:, 1] += np.arange(90)
+    model = sn.SlabRegressor(hidden=(), epochs=30, random_state=0).fit(x, x[:, 0] + x[:, 1])
+    subject = subject_of(model, (x, x[:, 0] + x[:, 1]), "counts", None)
+    control = pack_network(Measured(subject), rows=True)["controls"][0]
+    assert (control["low"], control["start"]) == (0.0, 0.0)

@@ -63,10 +63,10 @@ def predict_table(
                 unseen = unseen_rows(estimator, prepared, report, len(x))
                 try:
                     answers = list(
-                        answer_rows(estimator, x, total, unseen, sides, _readable(estimator, prepared, known))
+                        answer_rows(estimator, x, total + 1, unseen, sides, _readable(estimator, prepared, known))
                     )
                 except NotFinite as error:
-                    raise error.later(total) from None
+                    raise error.later(total + 1) from None
                 tally.add(answers, known, None if trained is None else trained[total : total + count])
             if file is not None:
                 titles = [head(estimator, known is not None)] if total == 0 else []
@@ -143,7 +143,8 @@ def answer_rows(
     sides: Mapping[str, Any] | None = None,
     known: list[Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """One list a row: the prediction, how sure it is, and where the doubt comes from.
+    """One list a row: its number in the file (`first` is that of the first one), the prediction, how sure it is, and
+    where the doubt comes from.
 
     low and high: the interval of a new observation, or of the probability of the predicted class. aleatoric and
     epistemic: standard deviations for a number, entropies for a class. extrapolates: 1 where a row lies outside the

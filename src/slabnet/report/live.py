@@ -26,6 +26,7 @@ PAGE_HEADS = ("softmax", "sigmoid", "normal")  # rows of `heads` in templates/ne
 MOST_WEIGHTS = 50_000
 MOST_CONTROLS = 300
 PICKED = 20  # test images to pick from
+ROUNDING = 1e-12  # of the range of an input
 INK = 0.1  # a pixel above this is part of the drawing
 
 
@@ -200,4 +201,6 @@ def _range(subject: Subject, i: int, column: NDArray[Any] | None, rows: bool) ->
     if not high > low:
         low, high = low - scale, high + scale
     parts = {"low": low, "high": high, "start": start, "centre": centre, "scale": scale}
+    rounding = ROUNDING * max(abs(low), abs(high), scale)  # what standardising left of a zero
+    parts = {name: 0.0 if abs(v) <= rounding else v for name, v in parts.items()}
     return {"index": i, "name": name, "binary": binary} | {k: float(f"{v:.6g}") for k, v in parts.items()}

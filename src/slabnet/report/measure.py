@@ -128,7 +128,18 @@ class Measured:
 
     @cached_property
     def ways(self) -> list[dict[str, Any]]:
-        """Every way to predict: its name, how good it is, and the share of the weights it uses."""
+        """Every way to predict: its name, how good it is, and the share of the weights it uses.
+
+        Of the chosen model the active weights are counted, as everywhere else.
+        """
+        chosen = self.chosen
+        if chosen is None or chosen.feasible is None:
+            return self._measured_ways
+        active = {"weights": chosen.weights, "density": chosen.density}
+        return [way | (active if way["family"] == FAMILIES["MED"] else {}) for way in self._measured_ways]
+
+    @property
+    def _measured_ways(self) -> list[dict[str, Any]]:
         subject = self.subject
         if subject.rows is not None:
             return [_way(row, "accuracy") for row in subject.rows]
@@ -224,17 +235,30 @@ class Measured:
         if not self.selects:
             return None
         try:
-            return input_reach(self.net, DRAWS, seed=self.seed).cpu().numpy()
+            return input_reach(self.net, DRAWS, **self._reach_draws).cpu().numpy()
         except ArgumentError:  # not a chain: paths are not known
             return None
 
     @cached_property
     def reach_before(self) -> float | None:
-        return None if self.reach is None else prior_reach(self.net, 20, seed=self.seed)
+        seed = self._reach_draws.get("seed", self.seed)
+        return None if self.reach is None else prior_reach(self.net, DRAWS, seed=seed)
+
+    @property
+    def _reach_draws(self) -> dict[str, Any]:
+        """The draws in which paths are looked for: those of an estimator, so that its figures are given again."""
+        known = self.subject.draws_seed
+        return {"seed": self.seed} if known is None else {"seed": known, "draw": self.draw}
 
     @cached_property
     def effects(self) -> NDArray[np.float64] | None:
-        """How far the response moves per unit of each input, averaged over outputs, drawn models and rows."""
+        """How far the response moves per unit of each input, averaged over outputs, drawn models and rows.
+
+        Of an estimator, what it said itself: in units of the response, here in its standard deviations.
+        """
+        known = self.subject.effects
+        if known is not None and len(known) == len(self.subject.inputs):
+            return np.asarray(known, dtype=np.float64) / self.unit
         if self.subject.test is None or not self.layers:
             return None
         x = self.subject.test[0]

@@ -48,7 +48,8 @@ class Subject:
     indicators: positions of inputs that are zero or one.
     usual: what someone would say who knows no inputs: the place of the most frequent class of the fit, or its mean.
     row_numbers: what each test row is called in its file. draws, draws_seed: of the estimator that was saved, whose
-        predictions are then the ones that are shown, so that every command gives the same figures.
+        predictions are then the ones that are shown, so that every command gives the same figures. effects: how far
+        it said that each input moves the answer, on the rows it was fitted to.
     """
 
     net: nn.Module
@@ -76,6 +77,7 @@ class Subject:
     usual: float | None = None
     draws: int | None = None
     draws_seed: int | None = None
+    effects: Sequence[float] | None = None
 
     @property
     def likelihood(self) -> Likelihood:
@@ -172,6 +174,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         row_numbers=numbers,
         draws=estimator.draws,
         draws_seed=estimator.seed,
+        effects=estimator.feature_effects,
     )
 
 
