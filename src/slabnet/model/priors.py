@@ -159,8 +159,8 @@ class LayerPrior(nn.Module):
         mu = blocks[0].mu
         if self._plain and blocks[0].pinned is None and blocks[-1].pinned is None:  # the usual case: numbers for all
             weight, intercept, scale = self._numbers(mu.dtype, mu.device)
-            logs = (weight, intercept)
-            return [(b[0], b[1], b[2], *log, scale) for b, log in zip(blocks, logs, strict=False)], None
+            pairs = zip(blocks, (weight, intercept), strict=False)
+            return [(b[0], b[1], b[2], *log, scale) for b, log in pairs], None
         logs, extra = self._inclusion(blocks)
         log_s = self._log_sigma_beta(mu)
         return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
