@@ -127,9 +127,8 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     split: Split | None = None
     rows_of_table, numbers = None, None
     if name is not None and card.table is not None and _has_sides(card):
-        notes.append(
-            f"A page does not judge rows of a {likelihood_of(net).name} response, which have more than inputs."
-        )
+        response = likelihood_of(net).name
+        notes.append(f"A page does not judge rows of a {response} response, which have more than inputs.")
         name = None
     if name in DATA_SETS and card.table is not None:
         refuse("report", "--data", "a table with the columns that were fitted", name)
@@ -143,8 +142,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
             if data is not None:
                 raise
             notes.append(f"The test rows of {name} are not here, so what needs them is left out ({error}).")
-    outside = _ood(ood, net)
-    recipe = card.recipe
+    outside, recipe = _ood(ood, net), card.recipe
     estimator, job = card.estimator or EstimatorCard(), card.job or {}
     trained = job or (recipe or {}).get("train", {})
     same = data is None or data == card.data
