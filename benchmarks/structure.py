@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.record import provenance, write_page
-from benchmarks.tables import Result, data_folder, run_all
+from benchmarks.resumable import Result, data_folder, run_all
 from benchmarks.uci import FOLDERS, load_split
 from slabnet.estimators import SlabClassifier, SlabRegressor
 

@@ -146,7 +146,7 @@ class LayerPrior(nn.Module):
     def log_not_psi(self, blocks: Sequence[Block]) -> Tensor:
         """log(1 - psi) of each weight (not intercept) as it stands, 0 where it was decided."""
         if self._plain and blocks[0].pinned is None:
-            return self._numbers(blocks[0].mu.dtype, blocks[0].mu.device)[1]
+            return self._numbers(blocks[0].mu.dtype, blocks[0].mu.device).weight[1]
         return self._inclusion(blocks)[0][0][1]
 
     def resting_alpha(self, blocks: Sequence[Block]) -> Tensor:

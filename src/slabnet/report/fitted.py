@@ -31,7 +31,7 @@ def subject_of(model: SlabEstimator, test: tuple[Any, Any] | None, title: str, t
         seed=model._seed,
         draws=model.draws,
         draws_seed=model._seed,
-        effects=model.feature_effects_.tolist(),
+        effects=model.feature_effects_.sizes.tolist(),
     )
 
 
