@@ -1,7 +1,7 @@
 """What a user can set, as frozen, validated records that read from TOML. Imports no torch.
 
-`Prior` says what is believed before the data, `Start` where training starts, `TrainConfig` how it goes,
-`NetworkConfig` what is trained; a `Recipe` is all four under a name.
+`Prior` (in `config/priors.py`) says what is believed before the data, `Start` where training starts, `TrainConfig` how
+it goes, `NetworkConfig` what is trained; a `Recipe` is all four under a name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import re
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Self
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
-    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
@@ -25,16 +24,9 @@ from pydantic import (
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.config.methods import METHODS
-from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
+from slabnet.config.priors import Beta as Beta
+from slabnet.config.priors import Prior as Prior
 from slabnet.core.errors import ArgumentError, Settings, check_choice, one_line, refuse
-
-
-@runtime_checkable
-class Listed(Protocol):
-    """An array of numpy or torch, which can say itself as a list."""
-
-    def tolist(self) -> Any: ...
-
 
 DATA_SETS = ["digits", "mnist", "fashion-mnist"]  # by name; `data.register` adds to them
 DRAWS = ["local", "relaxed", "straight_through", "score"]  # for training, by name; `register_draw` adds to them
@@ -70,123 +62,6 @@ class Start(Settings):
         if not text and not (good and pair[0] <= pair[1]):
             raise ValueError(f"{info.field_name} must be {allowed}, got {one_line(value)}")
         return value
-
-
-class Beta(Settings):
-    """psi ~ Beta(a, b), one psi for each layer; its posterior is learned along with the weights."""
-
-    a: float = Field(default=1.0, gt=0)
-    b: float = Field(default=1.0, gt=0)
-
-
-class Prior(Settings):
-    """What is believed before the data (eq. 3).
-
-    psi: "aic" = exp(-2), "bic" = exp(-2 log n) (needs `n`), a number in (0, 1), one number per layer,
-        or `Beta(a, b)` to learn it.
-    sigma_beta: scale of the slab: a number, one per layer, or "learned" (empirical Bayes, one per layer).
-    slab: the distribution of a weight that is in the network, by name or with its settings: "gaussian", "laplace",
-        "student" or `Student(df)`, all with the scale sigma_beta; `ScaleMixture`, which has scales of its own; or one
-        that was registered.
-    input_psi: one psi for each input of the first layer, in place of `psi` there.
-    intercept_psi: psi of the intercepts: a number, or one per layer; None gives them what their layer's weights have.
-    skip_psi: in input-skip networks, psi of the weights by which later layers read the inputs: a number, or one for
-        each input; None takes what the first layer has.
-    include, exclude: inputs (by position) whose weights are all in, or all out, in every layer that reads inputs.
-
-    >>> round(Prior(psi="bic", n=100).inclusion(0, 1), 6)
-    0.0001
-    """
-
-    psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta = "aic"
-    sigma_beta: Literal["learned"] | float | tuple[float, ...] = 1.0
-    slab: SlabSettings = GaussianSlab()
-    n: int | None = Field(default=None, ge=2, le=10**12)
-    input_psi: tuple[float, ...] | None = None
-    intercept_psi: float | tuple[float, ...] | None = None
-    skip_psi: float | tuple[float, ...] | None = None
-    include: tuple[int, ...] = ()
-    exclude: tuple[int, ...] = ()
-
-    @field_validator("psi", mode="before")
-    @classmethod
-    def _psi(cls, value: Any) -> Any:
-        allowed = '"aic", "bic", a number above 0 and below 1, one such number per layer, or Beta(a, b)'
-        if isinstance(value, Beta) or (isinstance(value, str) and value in ("aic", "bic")):
-            return value
-        if isinstance(value, dict):
-            return Beta(**value)
-        return _inside(value, "psi", allowed, 0.0, 1.0)
-
-    @field_validator("sigma_beta", mode="before")
-    @classmethod
-    def _sigma_beta(cls, value: Any) -> Any:
-        if isinstance(value, str) and value == "learned":
-            return value
-        return _inside(value, "sigma_beta", 'a number above 0, one per layer, or "learned"', 0.0, math.inf)
-
-    @field_validator("input_psi", "intercept_psi", "skip_psi", mode="before")
-    @classmethod
-    def _single_psi(cls, value: Any, info: ValidationInfo) -> Any:
-        allowed = {
-            "input_psi": "one number above 0 and below 1 for each input",
-            "intercept_psi": "a number above 0 and below 1, or one such number per layer",
-            "skip_psi": "a number above 0 and below 1, or one such number for each input",
-        }
-        name = str(info.field_name)
-        return None if value is None else _inside(value, name, allowed[name], 0.0, 1.0)
-
-    @field_validator("slab", mode="before")
-    @classmethod
-    def _slab(cls, value: Any) -> Any:
-        settings = slab_settings(value)
-        if settings is None:
-            raise ValueError(f"slab must be one of {', '.join(SLABS)}, or the settings of one, got {one_line(value)}")
-        return settings
-
-    @field_serializer("slab")
-    def _slab_spec(self, value: SlabSettings) -> str | dict[str, Any]:
-        return slab_spec(value)
-
-    @field_validator("include", "exclude", mode="before")
-    @classmethod
-    def _positions(cls, value: Any, info: ValidationInfo) -> Any:
-        plain = value.tolist() if isinstance(value, Listed) else value
-        numbers = list(plain) if isinstance(plain, (list, tuple)) else None
-        if numbers is None or not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers):
-            raise ValueError(f"{info.field_name} must be a list of positions of inputs, got {one_line(value)}")
-        return tuple(numbers)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.psi == "bic" and self.n is None:
-            raise ValueError('n must be the number of observations when psi="bic", got None')
-        if both := set(self.include) & set(self.exclude):
-            raise ValueError(f"include and exclude must not share inputs, got {sorted(both)} in both")
-        return self
-
-    def inclusion(self, index: int, layers: int) -> float | Beta:
-        """psi of layer `index` of `layers`."""
-        if self.psi == "aic":
-            return math.exp(-2.0)
-        if self.psi == "bic":
-            return math.exp(-2.0 * math.log(self.n or 2))
-        if isinstance(self.psi, tuple):
-            return _pick("psi", self.psi, index, layers)
-        assert not isinstance(self.psi, str)
-        return self.psi
-
-    def intercept_inclusion(self, index: int, layers: int) -> float | None:
-        """psi of the intercepts of layer `index` of `layers`, None where it is that of the weights."""
-        if isinstance(self.intercept_psi, tuple):
-            return _pick("intercept_psi", self.intercept_psi, index, layers)
-        return self.intercept_psi
-
-    def scale(self, index: int, layers: int) -> float | Literal["learned"]:
-        """sigma_beta of layer `index` of `layers`."""
-        if isinstance(self.sigma_beta, tuple):
-            return _pick("sigma_beta", self.sigma_beta, index, layers)
-        return self.sigma_beta
 
 
 class TrainConfig(Settings):
@@ -390,19 +265,3 @@ def _check_keys(text: str, path: str | Path) -> None:
         parts = [line] if '"' in line or "'" in line else re.split(r"[,=\[\]{}]", line)
         if max(part.count(".") for part in parts) > MOST_DOTS:
             refuse("config", "a key", f"of at most {MOST_DOTS} parts", f"more in line {number} of {path}")
-
-
-def _inside(value: Any, name: str, allowed: str, low: float, high: float) -> Any:
-    """`value` if it is a number, or a non-empty list of numbers, strictly between low and high."""
-    plain = value.tolist() if isinstance(value, Listed) else value
-    numbers = list(plain) if isinstance(plain, (list, tuple)) else [plain]
-    good = all(isinstance(v, (int, float)) and not isinstance(v, bool) and low < v < high for v in numbers)
-    if not numbers or not good:
-        raise ValueError(f"{name} must be {allowed}, got {one_line(value)}")
-    return tuple(map(float, plain)) if isinstance(plain, (list, tuple)) else float(plain)
-
-
-def _pick(name: str, values: tuple[float, ...], index: int, layers: int) -> float:
-    if len(values) != layers:
-        refuse("Prior", name, f"one number for each of the {layers} layers", f"{len(values)} numbers")
-    return values[index]
