@@ -114,7 +114,7 @@ def test_other_methods_fit_too(method: str, tmp_path: Path) -> None:
     run = slabnet(*words)
     assert run.returncode == 0, run.stderr
     assert method in run.stdout
-    assert "Predict with: slabnet predict" in run.stdout
+    assert "Next:    slabnet predict" in run.stdout
 
 
 def test_work_that_fails_exits_1_in_one_line(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
         "Missing values filled in: size 12.",
         "* size ",
         "* quarter=south",
-        "Predict with: slabnet predict m.slab",
+        "Next:    slabnet predict m.slab",
     ):
         assert words in said
     assert "* age" not in said

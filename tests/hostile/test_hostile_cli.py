@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import slabnet as sn
-from slabnet.cli.app import _stoppable
+from slabnet.cli.fit_command import _stoppable
 from slabnet.config.settings import Recipe
 from slabnet.core.containers import read_container, write_container
 from slabnet.core.errors import SlabnetError, Stopped

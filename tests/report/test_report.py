@@ -61,7 +61,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["fit", "digits", "--out", str(out), "--epochs", "6", "--hidden", "12", "--report", str(out) + ".html"]
     run = subprocess.run([sys.executable, "-m", "slabnet", *words], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "Look at it in" in run.stdout
+    assert "Report:  " in run.stdout
     return out
 
 

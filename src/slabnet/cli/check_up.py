@@ -11,12 +11,15 @@ from slabnet.config.settings import TABLE_FILES
 from slabnet.core.errors import refuse
 from slabnet.core.files import is_there
 from slabnet.core.json_text import json_text
+from slabnet.core.short_help import ShortHelp
 from slabnet.experiments.commands import Json
 
 commands = typer.Typer()
 
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="Look for what is odd in a table, or in a model of it.",
     help="Look at a table before it is fitted, and at a model after it: what is odd, and what helps.",
     epilog="Example: slabnet doctor houses.csv --target price",
 )

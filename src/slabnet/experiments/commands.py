@@ -13,6 +13,7 @@ from slabnet.config.settings import DATA_SETS
 from slabnet.core.errors import SlabnetError, Stopped, check_choice, check_whole, refuse
 from slabnet.core.files import check_writable
 from slabnet.core.json_text import json_text
+from slabnet.core.short_help import MORE, ShortHelp
 from slabnet.core.signals import halting, number_of
 from slabnet.experiments.engines import ENGINES, Engine, Here, Processes, Ray
 from slabnet.experiments.files import read_records
@@ -29,8 +30,24 @@ commands = typer.Typer()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 
+Folds = Annotated[
+    int | None, typer.Option(help="Cross-validate on the training rows, in this many folds.", rich_help_panel=MORE)
+]
+EngineName = Annotated[
+    str, typer.Option(help="Where runs are made: local (processes) or ray (a cluster).", rich_help_panel=MORE)
+]
+Jobs = Annotated[int, typer.Option(help="Runs at a time, for the local engine.", rich_help_panel=MORE)]
+Threads = Annotated[int | None, typer.Option(help="Threads of each run; all cores if left out.", rich_help_panel=MORE)]
+Address = Annotated[
+    str | None, typer.Option(help="Address of the Ray cluster; a local one if left out.", rich_help_panel=MORE)
+]
+Cpus = Annotated[float, typer.Option(help="Cores each run asks of the Ray cluster.", rich_help_panel=MORE)]
+Gpus = Annotated[float, typer.Option(help="GPUs each run asks of the Ray cluster.", rich_help_panel=MORE)]
+
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="Run the paper's comparison.",
     help="Run the paper's comparison: every method, several seeds, one record each. Finished runs are skipped, "
     "stopped ones go on; start it again with the same command.",
     epilog="Example: slabnet reproduce --dataset mnist --methods lbbnn --runs 3 --profile recommended --out results",
@@ -46,13 +63,13 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Fewer epochs than the profile's, to try it out.")] = None,
     post_epochs: Annotated[int | None, typer.Option(help="The same for post-training.")] = None,
     first_seed: Annotated[int, typer.Option(help="Seed of the first run.")] = 0,
-    folds: Annotated[int | None, typer.Option(help="Cross-validate on the training rows, in this many folds.")] = None,
-    engine: Annotated[str, typer.Option(help="Where runs are made: local (processes) or ray (a cluster).")] = "local",
-    jobs: Annotated[int, typer.Option(help="Runs at a time, for the local engine.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="Threads of each run; all cores if left out.")] = None,
-    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; a local one if left out.")] = None,
-    cpus: Annotated[float, typer.Option(help="Cores each run asks of the Ray cluster.")] = 1.0,
-    gpus: Annotated[float, typer.Option(help="GPUs each run asks of the Ray cluster.")] = 0.0,
+    folds: Folds = None,
+    engine: EngineName = "local",
+    jobs: Jobs = 1,
+    threads: Threads = None,
+    address: Address = None,
+    cpus: Cpus = 1.0,
+    gpus: Gpus = 0.0,
     report: Annotated[Path | None, typer.Option(help="Also write a page about all records in --out.")] = None,
     json: Json = False,
 ) -> None:
@@ -143,6 +160,8 @@ def _say(plans: list[Plan], grid: Grid, out: Path, json: bool) -> None:
 
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="Print the paper's tables beside ours.",
     help="Print the paper's tables beside ours, from the records in a folder.",
     epilog="Example: slabnet table results --format markdown --only 1",
 )
@@ -181,6 +200,8 @@ def table(
 
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="Write the paper's figures.",
     help="Write the paper's figures as SVG and PNG, from the records in a folder.",
     epilog="Example: slabnet figures results --out figures",
 )
@@ -198,6 +219,8 @@ def figures(
 
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="List the data sets by name, or load one.",
     help="List the data sets by name and where they are; with NAME, load that one, downloading it if need be.",
     epilog="Example: slabnet data mnist",
 )

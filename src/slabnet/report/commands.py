@@ -12,6 +12,7 @@ from slabnet.config.settings import DATA_SETS, TABLE_FILES
 from slabnet.core.errors import check_choice, printable, refuse
 from slabnet.core.files import check_writable, is_there
 from slabnet.core.json_text import json_text
+from slabnet.core.short_help import ShortHelp
 from slabnet.experiments.commands import Json
 
 commands = typer.Typer()
@@ -43,6 +44,8 @@ def write_runs_report(folder: Path, path: Path | None) -> None:
 
 
 @commands.command(
+    cls=ShortHelp,
+    short_help="Write an HTML page about a model or about runs.",
     help="Write one HTML page about a model, or about a folder of runs, that opens anywhere and works offline.",
     epilog="Example: slabnet report digits.slab --out report.html",
 )
