@@ -19,12 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import bootstrap
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import slabnet as sn
 from slabnet.cli.app import run as run_cli
+from slabnet.cli.held_out import rmse_interval
+from slabnet.cli.summary import next_steps
 from slabnet.cli.table_predictions import lines_of, predict_table
-from slabnet.cli.tables import TableJob, fit_table, rmse_interval, table_finished
+from slabnet.cli.tables import TableJob, fit_table, table_finished
 from slabnet.config.settings import Recipe
+from slabnet.data.holdout import split_rows
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Table
 from slabnet.estimators import load_estimator
@@ -75,7 +82,8 @@ def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
     said = regression[1]
     for words in (
         "Task: regression, guessed from price",
-        "Fitted 192 rows and 6 inputs with lbbnn.",
+        "Fitted 192 rows and 6 inputs with lbbnn to predict price, a number with gaussian noise.",
+        "  ridge: ",
         "RMSE on 48 held-out rows",
         "always saying the mean",
         "95% prediction intervals cover",
@@ -87,6 +95,55 @@ def test_a_person_is_told_what_matters(regression: tuple[Path, str]) -> None:
     ):
         assert words in said
     assert "* age" not in said
+
+
+def test_the_same_is_said_to_machines(tmp_path: Path) -> None:
+    """Ridge and the intervals by another route, from the rows that the fit held out."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = 2 * x[:, 0] - x[:, 1] + rng.normal(size=120)
+    lines = [f"{a!r},{b!r},{c!r},{d!r}" for (a, b, c), d in zip(x.tolist(), y.tolist(), strict=True)]
+    lines[100] = lines[3]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,y", *lines, *lines[:40]]) + "\n")
+    words = ["fit", "t.csv", "--target", "y", "--out", "m.slab", "--hidden", "4", "--epochs", "60", "--json"]
+    run = slabnet(*words, "--skip", "--gates", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    numbers = json.loads(run.stdout.splitlines()[-1])
+    test = numbers["test"]
+    columns = sorted(numbers["columns"], key=lambda row: -abs(row["effect"]))
+    assert [row["column"] for row in columns] == ["a", "b", "c"]
+    first = columns[0]
+    assert first["effect"] == pytest.approx(2 * x[:, 0].std(), rel=0.2)
+    assert first["effect_interval"][0] < first["effect"] < first["effect_interval"][1]
+    assert first["inclusion"] > 0.9
+    assert 0 <= first["linear"] <= 1
+    assert numbers["odd_rows"]["copies"] > 0
+
+    model = sn.load_estimator(tmp_path / "m.slab")
+    table = np.vstack([np.array([float(v) for v in line.split(",")]) for line in [*lines, *lines[:40]]])
+    train, held = split_rows(table[:, 3], False, 0.2, 0, None, None)
+    line = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))).fit(table[train, :3], table[train, 3])
+    theirs = (line.predict(table[held, :3]) - table[held, 3]) ** 2
+    ours = (model.predict(table[held, :3]) - table[held, 3]) ** 2
+    assert test["linear"]["rmse"] == pytest.approx(np.sqrt(theirs.mean()))
+    assert test["linear"]["behind"] == pytest.approx(np.sqrt(theirs.mean()) - np.sqrt(ours.mean()))
+
+    def difference(a: Any, b: Any, axis: int) -> Any:
+        return np.sqrt(a.mean(axis)) - np.sqrt(b.mean(axis))
+
+    ends = bootstrap((theirs, ours), difference, paired=True, method="percentile").confidence_interval
+    assert test["linear"]["behind_interval"] == pytest.approx([ends.low, ends.high], abs=0.15 * (ends.high - ends.low))
+
+
+def test_what_to_do_next_is_said() -> None:
+    bad = {"name": "ridge", "behind": -1.0, "behind_interval": [-2.0, -0.5]}
+    numbers: dict[str, Any] = {"selects": True, "weights": 0, "alpha_moving": 0.2, "epochs": 50, "test_rows": 100}
+    steps = next_steps(numbers | {"test": {"linear": bad, "coverage": 0.7}})
+    for words, step in zip(("No weight", "--epochs 100", "ridge is better", "Intervals miss"), steps, strict=True):
+        assert words in step
+    good = bad | {"behind": 1.0, "behind_interval": [-0.1, 2.0]}
+    numbers |= {"weights": 3, "alpha_moving": 0.0, "test": {"linear": good, "coverage": 0.95}}
+    assert next_steps(numbers) == []
 
 
 def test_new_rows_are_prepared_as_the_old_ones(regression: tuple[Path, str]) -> None:

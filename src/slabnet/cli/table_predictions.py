@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slabnet.cli.held_out import DOUBT, LEVEL
 from slabnet.cli.responses import side_column
-from slabnet.cli.tables import DOUBT, LEVEL
 from slabnet.cli.tally import Tally
 from slabnet.config.fit_card import FitCard
 from slabnet.core.errors import FileError, NotFinite, one_line, printable, refuse

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slabnet.cli.held_out import odd_rows, tested
 from slabnet.cli.responses import NO_COLUMNS, ResponseColumns
+from slabnet.cli.summary import describe_model, next_steps, summary
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import Complaints, FileError, check_number, one_line, refuse
-from slabnet.core.figures import written
 from slabnet.core.files import checkpoints_of
 from slabnet.data.cells import PLAIN, Reading, as_label, is_missing, number_of, says_none
 from slabnet.data.columns import as_numbers, check_answers, numeric
@@ -32,15 +32,11 @@ from slabnet.estimators.base import SlabEstimator
 from slabnet.estimators.responses import Given
 from slabnet.estimators.scaling import constant_columns
 from slabnet.estimators.warnings import far_values
-from slabnet.model.mixture import members_in
-from slabnet.prediction.scores import class_scores, headline, number_scores
 from slabnet.store import read_card
 from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 
-LEVEL = DOUBT = 0.95
-SHOWN = 10  # inputs a summary names
+SHOWN = 10  # inputs a line names
 FEWEST_ROWS = 4
-BOOTSTRAP, BOOTSTRAP_NUMBERS = 2000, 10**7  # times that rows are drawn again, and numbers drawn at once
 LARGEST_TARGET = 1e60  # the squares of its squares are numbers still
 Labels = NDArray[Any]
 
@@ -190,84 +186,14 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
         notes.append(f"Response: {model.response_} ({model.response_why_}).")
         numbers |= {"response": model.response_, "response_why": model.response_why_}
     beside = {name: column[test] for name, column in sides.items()}
-    numbers |= _tested(model, x[test], y[test], y[train], beside) if len(test) else {}
-    numbers |= describe_model(model, prepared.inputs)
+    if len(test):
+        numbers["test"] = tested(model, (x[train], y[train]), x[test], y[test], beside)
+        numbers["odd_rows"] = odd_rows(model, (x[train], y[train]), x[test], y[test])
+    numbers |= describe_model(model, prepared.inputs, prepared.column_groups)
     about = {"job": job.to_dict(), "table": prepared.to_dict(), "target": job.target, "task": task}
     save_estimator(model, out, input_names=prepared.inputs, tested=numbers.get("test"), **about)
     forget(checkpoints)  # the model holds all that matters now
-    return FittedTable(numbers | {"notes": notes}, notes + summary(numbers, job.target))
-
-
-def describe_model(model: SlabEstimator, names: list[str]) -> dict[str, Any]:
-    """Feature importance, and how sparse the model is."""
-    shares, effects, chosen = model.feature_reach_, model.feature_effects_.sizes, set(model.selected_features_.tolist())
-    spread = model.feature_reach_spread_
-    order = sorted(range(len(names)), key=lambda i: (-shares[i], -effects[i], i))
-    selects = model.network_.method.selects
-    return {
-        "method": model.network_.method.name,
-        "selects": selects,
-        "hidden": list(model.network_.hidden),
-        "members": len(members_in(model.network_)) or 1,
-        "epochs": model.n_iter_,
-        "weights": model.n_weights_,
-        "density": model.density_,
-        "inputs_selected": len(chosen),
-        "share_before_data": model.feature_reach_prior_ if selects else None,
-        "alpha_moving": model.history_[-1].alpha_moving,
-        "importances": [
-            {"input": names[i], "share": float(shares[i]), "spread": float(spread[i]), "effect": float(effects[i])}
-            | {"selected": i in chosen}
-            for i in order
-        ],
-    }
-
-
-def summary(numbers: dict[str, Any], target: str) -> list[str]:
-    """The same for a person."""
-    several = f"{numbers['members']} members of " if numbers["members"] > 1 else ""
-    lines = [f"Fitted {numbers['rows']} rows and {numbers['inputs']} inputs with {several}{numbers['method']}."]
-    test = numbers.get("test")
-    if test is None:
-        lines.append("No rows were held out (--test-size), so how good it is on new rows is not known.")
-    elif numbers["task"] == "classification":
-        lines += headline(test, numbers["test_rows"], numbers["classes"])
-        right = "" if test["accuracy_decided"] is None else f", of which {test['accuracy_decided']:.3f} right"
-        lines.append(f"Decided at {DOUBT}: {test['decided']} of {numbers['test_rows']}{right}; the rest is in doubt.")
-    elif "rmse" not in test:
-        seen = f"{numbers['test_rows']} held-out rows, {test['events']} of them with the event"
-        lines.append(f"Log density of {seen}: {test['log_density']:.4g} a row.")
-    else:
-        known = test["rmse_interval"]
-        within = "one row says little" if known is None else f"95% interval {written(known[0])} to {written(known[1])}"
-        explained = "" if test["r2"] is None else f"; R2 {test['r2']:.3f}"
-        lines.append(
-            f"RMSE on {numbers['test_rows']} held-out rows: {written(test['rmse'])} ({within}); "
-            f"always saying the mean: {written(test['baseline'])}{explained}."
-        )
-        width = written(test["interval_width"])
-        lines.append(f"95% prediction intervals cover {test['coverage']:.3f} of them, and are {width} wide on average.")
-    if not numbers["selects"]:
-        return lines
-    lines.append(
-        f"The median model keeps {numbers['weights']} weights ({numbers['density']:.2%}) and "
-        f"{numbers['inputs_selected']} of {numbers['inputs']} inputs."
-    )
-    if numbers["alpha_moving"] > 0.01:
-        lines.append(
-            f"{numbers['alpha_moving']:.1%} of the inclusion probabilities still move: more epochs may change it."
-        )
-    unit = one_line(target, 30) if numbers["task"] == "regression" else "the probabilities"
-    lines.append(f"Inputs: posterior inclusion probability (before the data: {numbers['share_before_data']:.2f}),")
-    lines.append(
-        f"and how far {unit} then move{'s' if numbers['task'] == 'regression' else ''} per standard deviation:"
-    )
-    for row in numbers["importances"][:SHOWN]:
-        mark = "*" if row["selected"] else " "
-        lines.append(f"  {mark} {one_line(row['input'], 40):<40} {row['share']:.2f}  {written(row['effect'])}")
-    rest = len(numbers["importances"]) - SHOWN
-    lines.append(f"  * in the median model{f'; {rest} inputs more in --json' if rest > 0 else ''}")
-    return lines
+    return FittedTable(numbers | {"notes": notes, "next": next_steps(numbers)}, notes + summary(numbers, job.target))
 
 
 def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
@@ -348,38 +274,3 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
     options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
     options |= {"gates": "inputs" if network.gates else None} if "gates" in network.model_fields_set else {}
     return kind(**options, random_state=job.seed, verbose=1)
-
-
-def _tested(model: SlabEstimator, x: Labels, y: Labels, seen: Labels, sides: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(model, SlabClassifier):
-        values, counts = np.unique(seen, return_counts=True)
-        usual = int(model.places(values[[counts.argmax()]])[0])
-        scores = class_scores(model.predict_proba(x), model.places(y), DOUBT, usual)
-        missed = [str(model.classes_[k]) for k in scores["never_predicted"]]
-        return {"test": scores | {"never_predicted": missed, "usual": usual}}
-    assert isinstance(model, SlabRegressor)
-    density = {"log_density": model.log_density(x, y, **sides)}
-    if "event" in sides:  # where a row was cut off there is no error to be had
-        return {"test": density | {"events": int(sides["event"].sum())}}
-    mean = model.predict(x, **sides)
-    centre = float(seen.mean())
-    scores = number_scores(mean, y, model.predict_interval(x, LEVEL, **sides), centre)
-    return {"test": scores | {"usual": centre, "rmse_interval": rmse_interval((mean - y) ** 2)} | density}
-
-
-def rmse_interval(squares: NDArray[np.float64], level: float = 0.95) -> list[float] | None:
-    """The interval of a root mean square: its quantiles when rows are drawn again with replacement (bootstrap).
-
-    >>> rmse_interval(np.full(10, 4.0))
-    [2.0, 2.0]
-    """
-    if len(squares) < 2:
-        return None
-    generator = np.random.default_rng(0)
-    rows = max(1, BOOTSTRAP_NUMBERS // len(squares))
-    means: list[float] = []
-    while len(means) < BOOTSTRAP:
-        drawn = generator.integers(len(squares), size=(min(rows, BOOTSTRAP - len(means)), len(squares)))
-        means.extend(squares[drawn].mean(1).tolist())
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return [math.sqrt(low), math.sqrt(high)]
