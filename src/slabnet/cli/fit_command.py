@@ -57,6 +57,7 @@ def fit(
     members: options.Members = None,
     skip: options.Skip = None,
     gates: options.Gates = None,
+    activation: options.ActivationNames = None,
     recipe: options.RecipeName = "default",
     config: options.Config = None,
     seed: options.Seed = None,
@@ -71,8 +72,9 @@ def fit(
     only |= {"--group": group, "--time": time}
     only |= {"--response": response, "--exposure": exposure, "--event": event, "--levels": levels}
     is_table = check_data("fit", data, "--target", target)
-    network = {"method": method, "hidden": parse_widths("fit", hidden), "members": members}
-    settings = resolve(recipe, config, network | {"skip": skip, "gates": gates}, {"epochs": epochs, "seed": seed})
+    network: dict[str, Any] = {"method": method, "hidden": parse_widths("fit", hidden), "members": members}
+    network |= {"skip": skip, "gates": gates, "activation": None if activation is None else names_in(activation)}
+    settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
     page = page_of(out, report, no_report or json)
     _check_fit(data, {} if is_table else only, task, workers, checkpoint_every, (out, page))
     job = None

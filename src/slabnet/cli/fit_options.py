@@ -62,6 +62,10 @@ Gates = Annotated[
     bool | None,
     typer.Option("--gates/--no-gates", help="One indicator for each column.", rich_help_panel=MORE),
 ]
+ActivationNames = Annotated[
+    str | None,
+    typer.Option("--activation", help="Of hidden units: relu, or several, as in relu,tanh.", rich_help_panel=MORE),
+]
 RecipeName = Annotated[
     str,
     typer.Option(

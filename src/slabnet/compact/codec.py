@@ -15,6 +15,7 @@ from slabnet.config.methods import METHODS
 from slabnet.config.settings import Beta, Prior
 from slabnet.core.errors import SlabnetError, check_choice, one_line
 from slabnet.model.declared import MOST_LAYERS
+from slabnet.model.elementwise import Mixed
 from slabnet.model.likelihoods import likelihood_from
 from slabnet.model.priors import LayerPrior
 from slabnet.model.skips import Fork, Join
@@ -131,6 +132,7 @@ def _check_widths(parts: list[nn.Module], spec: dict[str, Any]) -> None:
                 raise Misfit(f"in which part {index} forks {part.features} of {one_line(tuple(x.shape))}")
             again = x
         else:
+            _check_kinds(index, part, x.shape[1])
             x = part(x)
         if x.numel() > WIDEST:
             raise Misfit(f"in which part {index} makes {x.numel()} numbers of one row")
@@ -161,6 +163,13 @@ def _check_features(parts: list[nn.Module]) -> None:
             width = None if width is None else width + again
         elif isinstance(part, nn.Flatten):
             width = None  # so many for each channel
+        elif width is not None:
+            _check_kinds(index, part, width)
+
+
+def _check_kinds(index: int, part: nn.Module, units: int) -> None:
+    if isinstance(part, Mixed) and sum(part.counts) != units:
+        raise Misfit(f"in which part {index} has activations of {sum(part.counts)} units for {units}")
 
 
 def _unpack_layer(at: str, part: dict[str, Any], rest: dict[str, Tensor], keep: str) -> tuple[nn.Module, Tensor]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from slabnet.core.errors import refuse
 from slabnet.core.records import Selection
-from slabnet.model.activations import is_elementwise
 from slabnet.model.drawing import Mask
+from slabnet.model.elementwise import is_elementwise
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
 from slabnet.model.networks import Network

@@ -19,9 +19,10 @@ from slabnet.core.devices import device_of
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.records import Selection
 from slabnet.kernels.sparse import IDENTITY, SparseChain, SparseLayer, applies
-from slabnet.model.activations import activation_of, in_c
+from slabnet.model.activations import in_c
 from slabnet.model.attach import likelihood_of
 from slabnet.model.drawing import Mask, drawable_layers
+from slabnet.model.elementwise import Mixed, is_elementwise, sends_at_zero
 from slabnet.model.gates import Gates
 from slabnet.model.layers import SlabLayer
 from slabnet.model.layers.conv import ConvNd
@@ -213,9 +214,8 @@ def _sending(net: nn.Module, chosen: Selection) -> Selection:
     sends: Tensor | None = None
     again = torch.zeros(0)  # the same of the inputs that later layers read again
     for part in flat_parts(net) or [net]:
-        row = activation_of(part)
-        if row is not None and sends is not None:
-            sends = sends | (row.at_zero != 0)
+        if is_elementwise(part) and sends is not None:
+            sends = sends | torch.as_tensor(sends_at_zero(part), device=sends.device)
         if isinstance(part, Fork):
             before = torch.ones(1, dtype=torch.bool, device=device_of(net)[0]) if sends is None else sends
             again = sends = before.repeat_interleave(part.features // len(before))
@@ -265,6 +265,7 @@ def _build(net: nn.Module, masks: Mapping[str, Mask], keep: Keep, likelihood: Li
         if not isinstance(part, SlabLayer):
             if empty:
                 continue
+            part = part.part(there) if isinstance(part, Mixed) else part
             parts.append(plain_part(plain_spec(part)))
             specs.append(plain_spec(part))
             continue

@@ -9,9 +9,11 @@ from torch import nn
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.errors import check_choice, refuse
 from slabnet.model.activations import activation_of, module_of
+from slabnet.model.elementwise import Mixed
 from slabnet.model.skips import Fork, Join
 
 LARGEST = 2**12  # kernel, stride, padding: some bytes can declare any number
+MOST_KINDS = 100  # of activations in one layer
 WIDEST = 2**24  # numbers that one row may become on its way
 OURS: dict[str, Any] = {"Fork": Fork, "Join": Join}  # the other modules are torch's
 # what a part is built with again; activations are in their own table
@@ -27,7 +29,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 def is_plain(part: nn.Module) -> bool:
     """Whether `plain_part` can make this part again."""
-    return activation_of(part) is not None or type(part).__name__ in OPTIONS
+    return isinstance(part, Mixed) or activation_of(part) is not None or type(part).__name__ in OPTIONS
 
 
 def plain_spec(part: nn.Module) -> dict[str, Any]:
@@ -36,12 +38,16 @@ def plain_spec(part: nn.Module) -> dict[str, Any]:
     if row is not None:
         told = {name: getattr(part, name) for name, _ in row.options} | dict(row.words)
         return {"part": row.module} | told
+    if isinstance(part, Mixed):
+        return {"part": "Mixed", "kinds": list(part.kinds), "counts": list(part.counts)}
     name = type(part).__name__
     return {"part": name} | {option: as_list(getattr(part, option)) for option in OPTIONS[name]}
 
 
 def plain_part(spec: dict[str, Any]) -> nn.Module:
     """The part again; its settings are small numbers, whoever wrote them."""
+    if spec["part"] == "Mixed":
+        return _mixed(spec.get("kinds"), spec.get("counts"))
     rows = [row for row in ACTIVATIONS.values() if row.module == spec["part"]]
     if rows:
         told = {name: spec.get(name) for name, _ in rows[0].words}
@@ -56,6 +62,14 @@ def plain_part(spec: dict[str, Any]) -> nn.Module:
     kind = OURS[name] if name in OURS else getattr(nn, name)
     made: nn.Module = kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()})
     return made
+
+
+def _mixed(kinds: Any, counts: Any) -> Mixed:
+    if not isinstance(kinds, list) or not 1 <= len(kinds) <= MOST_KINDS:
+        refuse("compact", "Mixed.kinds", f"1 to {MOST_KINDS} names of activations", kinds)
+    if not isinstance(counts, list) or any(type(count) is not int or not 0 <= count <= WIDEST for count in counts):
+        refuse("compact", "Mixed.counts", f"whole numbers below {WIDEST}", counts)
+    return Mixed(kinds, counts)
 
 
 def _setting(name: str, option: str, spec: dict[str, Any]) -> Any:

@@ -7,9 +7,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from slabnet.core.errors import check_choice, refuse
+
+Activations = str | Sequence[str]  # one name for all hidden units, or several that each hidden layer has units of
 
 
 class Graph(Protocol):
@@ -182,3 +186,25 @@ ACTIVATIONS: dict[str, Activation] = {
         ),
     )
 }
+
+
+def check_activation(where: str, activation: object) -> Activations:
+    """The name of a row, or different ones; several of which there is one are that one.
+
+    >>> check_activation("mlp", ["relu", "tanh"]), check_activation("mlp", ["relu"])
+    (('relu', 'tanh'), 'relu')
+    """
+    if isinstance(activation, str):
+        return check_choice(where, "activation", activation, ACTIVATIONS)
+    allowed = f"one of {', '.join(ACTIVATIONS)}, or different ones, as in (relu, tanh)"
+    names = list(activation) if isinstance(activation, (list, tuple)) else []
+    if not names or any(not isinstance(name, str) or name not in ACTIVATIONS for name in names):
+        refuse(where, "activation", allowed, repr(activation))
+    if len(set(names)) < len(names):
+        refuse(where, "activation", allowed, repr(activation))
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+def as_written(activation: Activations) -> str | list[str]:
+    """As a file holds it."""
+    return activation if isinstance(activation, str) else list(activation)

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from slabnet.config.activations import ACTIVATIONS
+from slabnet.config.activations import Activations, check_activation
 from slabnet.config.methods import METHODS
 from slabnet.config.priors import Beta as Beta
 from slabnet.config.priors import Prior as Prior
@@ -169,11 +169,11 @@ class TrainConfig(Settings):
 
 
 class NetworkConfig(Settings):
-    """What is trained: hidden widths, activation, the method by its name in the registry, how many members, whether
-    every layer reads the inputs again (`skip`), and whether each column stands behind a gate (`gates`)."""
+    """What is trained: hidden widths, activation or several, the method by its name in the registry, how many members,
+    whether every layer reads the inputs again (`skip`), and whether each column stands behind a gate (`gates`)."""
 
     hidden: tuple[int, ...] = (400, 600)
-    activation: str = "relu"
+    activation: str | tuple[str, ...] = "relu"
     method: str = "lbbnn"
     members: int = Field(default=1, ge=1, le=100)
     skip: bool = False
@@ -193,12 +193,10 @@ class NetworkConfig(Settings):
             raise ValueError(f"hidden must be widths of at least 1 and at most {WIDEST}, got {one_line(value)}")
         return value
 
-    @field_validator("activation")
+    @field_validator("activation", mode="before")
     @classmethod
-    def _activation(cls, value: str) -> str:
-        if value not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {one_line(repr(value))}")
-        return value
+    def _activation(cls, value: Any) -> Activations:
+        return check_activation("NetworkConfig", value)
 
     @field_validator("method")
     @classmethod

@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from slabnet.compact.network import Compact, compact
+from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS
 from slabnet.config.resolve import table_hidden, table_prior, table_training
 from slabnet.config.settings import Prior, Start, TrainConfig
@@ -70,7 +71,7 @@ class SlabEstimator(ScoresRows, Calibrates, MarksExtrapolation, KnowsUnits, Know
         hidden: Sequence[int] | None = None,
         *,
         method: str = "lbbnn",
-        activation: str = "relu",
+        activation: Activations = "relu",
         skip: bool = False,
         gates: str | Sequence[str] | None = None,
         psi_gate: Any = None,

@@ -46,7 +46,8 @@ def predict(x):
 
 def _activations(plan: Plan) -> str:
     """The activations of the network, each as a function of x and its options."""
-    kinds = {step["kind"] for network in plan.networks for step in network if step["kind"] in ACTIVATIONS}
+    every = [one for network in plan.networks for step in network for one in (step, *step.get("steps", ()))]
+    kinds = {step["kind"] for step in every if step["kind"] in ACTIVATIONS}
     lines = []
     for row in (ACTIVATIONS[kind] for kind in sorted(kinds)):
         if row.numpy is None:

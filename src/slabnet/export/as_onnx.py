@@ -108,6 +108,15 @@ class _Graph:
         geometry = {"strides": step["stride"], "dilations": step["dilation"]}
         return self.add("Conv", x, self.constant(step["weight"]), self.constant(step["bias"]), **geometry)
 
+    def _mixed(self, step: Step, x: str) -> str:
+        ends = np.cumsum(step["counts"])
+        parts = []
+        for of, count, end in zip(step["steps"], step["counts"], ends, strict=True):
+            first, behind = (self.constant(np.array([at], np.int64)) for at in (end - count, end))
+            units = self.add("Slice", x, first, behind, self.constant(np.array([1], np.int64)))
+            parts.append(self.step(of, units))
+        return self.add("Concat", *parts, axis=1)
+
     def _maxpool(self, step: Step, x: str) -> str:
         return self.add("MaxPool", x, dilations=step["dilation"], **_pool(step))
 

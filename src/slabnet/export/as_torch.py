@@ -15,6 +15,7 @@ from slabnet.config.activations import ACTIVATIONS
 from slabnet.export.heads import ONE_NETWORK, names_of
 from slabnet.export.plan import Plan, Step
 from slabnet.model.activations import module_of
+from slabnet.model.elementwise import Mixed
 from slabnet.model.skips import Fork, Join, chained
 
 _CONV: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
@@ -73,6 +74,8 @@ def _module(step: Step) -> nn.Module:
         return nn.Flatten()
     if kind in ("fork", "join"):
         return Fork(0) if kind == "fork" else Join()
+    if kind == "mixed":
+        return Mixed([of["kind"] for of in step["steps"]], step["counts"])
     if kind in ("maxpool", "avgpool"):
         name = f"{'MaxPool' if kind == 'maxpool' else 'AvgPool'}{len(step['kernel_size'])}d"
         made: nn.Module = getattr(nn, name)(**{key: tuple(v) for key, v in step.items() if key != "kind"})
@@ -105,11 +108,11 @@ class _Pad(nn.Module):
 
 def to_torch(plan: Plan) -> bytes:
     """The bytes of a `.pt2` file; `about.json` inside tells names and shapes."""
-    program = _Program(plan).eval()
     example = torch.zeros(3, *plan.shape)
     rows = torch.export.Dim("rows", min=0)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about itself
+        program = _Program(plan).eval()
         made = torch.export.export(program, (example,), dynamic_shapes=({0: rows},))
         held = io.BytesIO()
         torch.export.save(made, held, extra_files={"about.json": json.dumps(plan.about)})

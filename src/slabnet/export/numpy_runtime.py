@@ -56,6 +56,11 @@ def _pool(step, x, largest):
     return seen.max(axes) if largest else seen.mean(axes, dtype=np.float32)
 
 
+def _mixed(step, x):
+    parts = np.split(x, np.cumsum(step["counts"])[:-1], axis=1)
+    return np.concatenate([_STEPS[of["kind"]](of, part) for of, part in zip(step["steps"], parts)], axis=1)
+
+
 def _sigmoid(x):
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
@@ -70,6 +75,7 @@ _STEPS = {  # activations are written behind this file, those that the network h
     "take": lambda step, x: np.take(x, step["index"], axis=step["dim"]),
     "linear": lambda step, x: x @ step["weight"].T + step["bias"],
     "conv": _conv,
+    "mixed": _mixed,
 }
 
 

@@ -18,13 +18,15 @@ from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
 from slabnet.export.heads import head_of
-from slabnet.model.activations import activation_of, numbers_of
+from slabnet.model.activations import activation_of, make_activation, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
+from slabnet.model.elementwise import Mixed
 from slabnet.model.mixture import Mixture
 from slabnet.model.skips import Fork, Join
 
-# "kind", and the arrays and options of that kind; "join" puts what stood at the "fork" behind what comes
+# "kind", and the arrays and options of that kind; "join" puts what stood at the "fork" behind what comes, "mixed" has
+# for each of its "steps", activations, the next "counts" units
 Step = dict[str, Any]
 
 
@@ -179,6 +181,9 @@ def _plain(part: nn.Module) -> Step:
         if (part.start_dim, part.end_dim) != (1, -1):
             refuse("export", "net", "one that flattens whole rows", str(part))
         return {"kind": "flatten"}
+    if isinstance(part, Mixed):
+        steps = [_plain(make_activation(kind)) for kind in part.kinds]
+        return {"kind": "mixed", "counts": list(part.counts), "steps": steps}
     row = activation_of(part)
     if row is not None:
         return {"kind": row.name} | numbers_of(row, part)

@@ -77,11 +77,6 @@ def activation_of(part: nn.Module) -> Activation | None:
     return None
 
 
-def is_elementwise(part: nn.Module) -> bool:
-    """Whether this acts on each number for itself, in prediction: an activation of the table, or dropout."""
-    return isinstance(part, nn.Dropout) or activation_of(part) is not None
-
-
 def numbers_of(row: Activation, part: nn.Module) -> dict[str, float]:
     """What a module of this row was told: its options by name."""
     return {name: float(getattr(part, name)) for name, _ in row.options}

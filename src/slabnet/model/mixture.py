@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from slabnet.config.activations import Activations
 from slabnet.config.methods import Method
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator, seed_number
@@ -153,7 +154,7 @@ class Mixture(Network):
         return self.members[0].hidden
 
     @property
-    def activation(self) -> str:
+    def activation(self) -> Activations:
         return self.members[0].activation
 
     @property

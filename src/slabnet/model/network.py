@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS, Method
 from slabnet.model.likelihoods import Likelihood
 
@@ -40,8 +41,10 @@ class Network(nn.Module):
         return tuple(self.spec["hidden"] if self.spec["kind"] == "convnet" else self.spec["sizes"][1:-1])
 
     @property
-    def activation(self) -> str:
-        return str(self.spec["activation"])
+    def activation(self) -> Activations:
+        """The activation of all hidden units, or those that each hidden layer has units of."""
+        written = self.spec["activation"]
+        return written if isinstance(written, str) else tuple(written)
 
     @property
     def skip(self) -> bool:

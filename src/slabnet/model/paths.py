@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.model.activations import is_elementwise
 from slabnet.model.baselines import InputNoise
 from slabnet.model.drawing import Mask, drawable_layers
+from slabnet.model.elementwise import is_elementwise
 from slabnet.model.gates import Gates
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.layers.conv import ConvNd

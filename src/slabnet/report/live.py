@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.records import Answer
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
+from slabnet.model.elementwise import Mixed
 from slabnet.model.layers import Linear
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network
-from slabnet.model.paths import chain_of
+from slabnet.model.paths import chain_of, flat_parts
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 from slabnet.report.subject import Subject
 
@@ -48,8 +49,9 @@ def why_absent(measured: Measured) -> str | None:
         return f"No input can reach an output in the chosen model: every path ends in {chosen.broken}."
     if isinstance(net, Mixture):
         return f"The {len(net.members)} members of a mixture are not run in the page."
-    if ACTIVATIONS[net.spec["activation"]].javascript is None:
-        return f"The activation {net.spec['activation']} is not written in JavaScript."
+    kinds = [net.activation] if isinstance(net.activation, str) else net.activation
+    if unwritten := [kind for kind in kinds if ACTIVATIONS[kind].javascript is None]:
+        return f"The activation {unwritten[0]} is not written in JavaScript."
     count = sum(int(mask.sum()) for mask in _masks(measured).values())
     if count > MOST_WEIGHTS:
         return f"{count} weights are left, and a page carries at most {MOST_WEIGHTS}: a smaller model could run here."
@@ -81,7 +83,7 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
     numbers = subject.answer is Answer.NUMBERS
     network: dict[str, Any] = {
         "layers": layers,
-        "activation": net.spec["activation"],
+        "activation": net.activation if isinstance(net.activation, str) else _kinds(net),
         "head": head.name,
         "numbers": numbers,
         "classes": subject.classes(2 if subject.answer is Answer.YES_OR_NO else net.outputs),
@@ -101,6 +103,12 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
     if subject.image_shape is not None:
         return network | {"kind": "image", "shape": list(subject.image_shape)} | _images(measured, rows)
     return network | {"kind": "table", "controls": _controls(measured, rows)}
+
+
+def _kinds(net: nn.Module) -> list[list[str]]:
+    """For each hidden layer the activation of each unit."""
+    mixed = [part for part in flat_parts(net) or [] if isinstance(part, Mixed)]
+    return [part.of_units() for part in mixed]
 
 
 def _masks(measured: Measured) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from slabnet.config.settings import Beta, TrainConfig
 from slabnet.core.records import Cut
 from slabnet.model.drawing import Draw
 from slabnet.model.elbo import elbo, kl
+from slabnet.model.elementwise import Mixed
 from slabnet.model.gated import Gated
 from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.likelihoods import Likelihood, Response
@@ -111,6 +112,8 @@ class Cutter:
             if isinstance(part, Linear):
                 made.append(_smaller(part, *self.alive.of(index, self.links[index])))
                 index += 1
+            elif isinstance(part, Mixed):
+                made.append(part.part(self.alive.units[index - 1]))
             else:
                 made.append(Fork(len(self._columns)) if isinstance(part, Fork) else part)
         self.small = chained(made).train(self.net.training)

@@ -54,14 +54,18 @@ const slabnet = (() => {
     })));
   }
 
-  function run(layers, values, x, activation) {
+  // For each hidden layer the activation of each unit: one name for all, or a list of names for each layer.
+  const functions = (layers, named) => layers.map((layer, depth) => Array.from({ length: layer.outputs },
+    (_, unit) => activations[typeof named === "string" ? named : (named[depth] || [])[unit]]));
+
+  function run(layers, values, x, acts) {
     let now = x;
     layers.forEach((layer, depth) => {
       const out = new Float64Array(layer.outputs), [weights, intercepts] = values[depth];
       if (layer.again) now = [...now, ...x];  // the units, and the inputs again behind them
       if (intercepts) layer.blocks[1].at.forEach((unit, i) => { out[unit] += intercepts[i]; });
       for (let i = 0; i < weights.length; i++) out[layer.to[i]] += weights[i] * now[layer.from[i]];
-      if (depth < layers.length - 1) for (let i = 0; i < out.length; i++) out[i] = activation(out[i]);
+      if (depth < layers.length - 1) for (let i = 0; i < out.length; i++) out[i] = acts[depth][i](out[i]);
       now = out;
     });
     return now;
@@ -95,8 +99,8 @@ const slabnet = (() => {
   }
 
   function network(packed) {
-    const layers = unpack(packed), activation = activations[packed.activation], head = heads[packed.head], cache = new Map();
-    const at = (x) => head(run(layers, means(layers), x, activation));
+    const layers = unpack(packed), acts = functions(layers, packed.activation), head = heads[packed.head], cache = new Map();
+    const at = (x) => head(run(layers, means(layers), x, acts));
 
     // Draw r is the same network for every x, as in Python's `predict`.
     function networks(draws, structure, seed) {
@@ -113,7 +117,7 @@ const slabnet = (() => {
 
     function predict(x, { draws = packed.draws, structure = false, seed = packed.seed } = {}) {
       const each = networks(draws, structure, seed);
-      const samples = each.map((one) => head(run(layers, one.values, x, activation)));
+      const samples = each.map((one) => head(run(layers, one.values, x, acts)));
       const mean = samples[0].map((_, k) => samples.reduce((sum, s) => sum + s[k], 0) / samples.length);
       if (packed.numbers) {
         const centres = samples.map((s) => s[0]), sds = each.map((one) => Math.sqrt(one.phi[0]));
