@@ -137,13 +137,16 @@ class Builder:
         return indicators and slab_of(self.prior.slab).closed_form
 
     def gates_for(
-        self, activation: Activations, gates: str | Sequence[str] | None, *units: str
+        self, activation: Activations, gates: str | Sequence[str] | None, **units: Sequence[int]
     ) -> str | Sequence[str] | None:
-        """What gets gates: what was asked for, and the units among which activations of several kinds are chosen."""
+        """What gets gates: what was asked for, and the units among which activations of several kinds are chosen.
+
+        units: the widths of the layers that have units of a kind ("units", "channels").
+        """
         if isinstance(activation, str) or not self.can_gate or not isinstance(gates, (str, list, tuple, type(None))):
             return gates
         asked = [] if gates is None else [gates] if isinstance(gates, str) else list(gates)
-        return [*asked, *(kind for kind in units if kind not in asked)] or None
+        return [*asked, *(kind for kind, widths in units.items() if widths and kind not in asked)] or None
 
     def _gates(self, plan: GatePlan, names: Sequence[str], kind: str, parts: list[nn.Module]) -> Gates | None:
         """Gates of this kind where the plan has them, as one more part."""

@@ -94,13 +94,8 @@ def mlp(
         given |= {"gates": gates, "column_groups": column_groups, "psi_gate": psi_gate}
         return _several(members, seed, lambda member_seed: mlp(sizes, seed=member_seed, **given))
     build = Builder(method, prior, start, seed, len(sizes) - 1, options)
-    plan = GatePlan.of(
-        "mlp",
-        sizes[0],
-        build.gates_for(activation, gates, *(["units"] if len(sizes) > 2 else [])),
-        column_groups,
-        psi_gate,
-    )
+    wanted = build.gates_for(activation, gates, units=sizes[1:-1])
+    plan = GatePlan.of("mlp", sizes[0], wanted, column_groups, psi_gate)
     parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip), plan)]
     spec: dict[str, Any] = {"kind": "mlp", "sizes": list(sizes), "activation": as_written(activation)}
     spec |= ({"skip": True} if skip else {}) | plan.spec(column_groups)
@@ -152,22 +147,19 @@ def convnet(
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
-        given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate}
-        given |= {"likelihood": likelihood}
+        given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate, "likelihood": likelihood}
         return _several(members, seed, lambda member_seed: convnet(shape, classes, seed=member_seed, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
-    there = (["channels"] if widths else []) + (["units"] if hidden else [])
-    plan = GatePlan.of("convnet", 0, build.gates_for(activation, gates, *there), None, psi_gate)
+    plan = GatePlan.of("convnet", 0, build.gates_for(activation, gates, channels=widths, units=hidden), None, psi_gate)
     parts, of_maps = build.maps([shape[0], *widths], kernel_size, pool, dimensions, activation, plan)
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
     parts += build.dense(dense, activation, _checked_skip("convnet", skip), plan, of_maps)
     spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
-    spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden)}
-    spec |= {"activation": as_written(activation)}
+    spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": as_written(activation)}
     spec |= ({"skip": True} if skip else {}) | plan.spec(None)
     return _finish(parts, spec, build, likelihood, classes)
 
