@@ -72,9 +72,8 @@ def save(net: nn.Module, path: str | Path, *, selection: Selection | None = None
         "threshold": None if selection is None else selection.threshold,
         "about": card.to_header(),
     }
-    numbers = sum(value.numel() for value in tensors.values())
     if isinstance(net, Network) and not isinstance(net, Compact):
-        too_small = weigh(net.spec, len(tensors), numbers)
+        too_small = weigh(net.spec, len(tensors), _parameters(tensors))
         if too_small is not None:
             refuse("save", "net", "a network that load takes", f"one whose file would be {too_small}")
     tensors |= {} if selection is None else _as_tensors(selection)
@@ -136,7 +135,7 @@ def _built(spec: dict[str, Any], tensors: dict[str, Tensor], path: str | Path) -
     held = {name: value for name, value in tensors.items() if not name.startswith(_SELECTION)}
     if spec.get("kind") == "compact":  # its tensors hold only what is left
         return unpack(spec, tensors)
-    too_small = weigh(spec, len(held), sum(value.numel() for value in held.values()))
+    too_small = weigh(spec, len(held), _parameters(held))
     if too_small is not None:
         raise Misfit(too_small)
     net = build_network(spec)
@@ -222,6 +221,11 @@ def _tensors(net: nn.Module, likelihood: Likelihood) -> dict[str, Tensor]:
 def _shared(seen: dict[int, str], name: str, value: Tensor) -> bool:
     """safetensors refuses two names for one memory: the second one is written as a copy."""
     return seen.setdefault(value.untyped_storage().data_ptr(), name) != name
+
+
+def _parameters(tensors: dict[str, Tensor]) -> int:
+    """How many numbers of the types that parameters have."""
+    return sum(value.numel() for value in tensors.values() if value.dtype in DTYPES)
 
 
 def _check_numbers(tensors: dict[str, Tensor], path: str | Path) -> None:

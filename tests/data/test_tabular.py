@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from slabnet.core.errors import ArgumentError, FileError
 from slabnet.data.cells import number_of
+from slabnet.data.columns import as_numbers
 from slabnet.data.noticed import noticed
 from slabnet.data.reading import read_all, read_chunks
 from slabnet.data.tabular import Table
@@ -342,3 +343,7 @@ def test_columns_that_are_likely_mistakes_are_named() -> None:
         "colour and code say the same: leave one out with --drop code.",
         "price gives answer away, which is to be predicted: leave it out with --drop price.",
     ]
+
+
+def test_short_floats_are_compared_without_a_warning() -> None:
+    assert as_numbers(np.array([1.5, 2.5], dtype=np.float32), "a", "fit").dtype == np.float64

@@ -15,6 +15,7 @@ from subprocess import run
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save as to_bytes
@@ -114,6 +115,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Parts]:
     sn.save(own, folder / "own")
     labels = np.where(x[:, 0] > 0, "yes", "no")
     save_estimator(sn.SlabClassifier((4,), epochs=1).fit(x.numpy(), labels), folder / "estimator")
+    frame = {"size": x[:, 0].numpy(), "colour": ["red", "green", "blue", "grey"] * 10}
+    save_estimator(sn.SlabRegressor((4,), epochs=1).fit(pd.DataFrame(frame), x[:, 1].numpy()), folder / "table")
     paths = {path.name: path for path in folder.iterdir() if path.is_file()} | {
         "checkpoint": checkpoints_in(folder / "run")[-1]
     }
@@ -177,6 +180,37 @@ def fullest(parts: Parts) -> Parts:
     header, _ = parts
     more = {"lists": [[]] * 260_000, "names": {f"{i:x}": 1 for i in range(520_000)}}
     return header | {"about": more}, {f"{i:x}": torch.zeros(20) for i in range(16_000)}
+
+
+def gates(inputs: int, groups: dict[str, list[int]]) -> Callable[[Parts], Parts]:
+    """A network of one layer with gates for so many inputs, and about as many numbers as it has."""
+
+    def changed(parts: Parts) -> Parts:
+        wide = {"sizes": [inputs, 1], "likelihood": {"name": "bernoulli"}, "gates": ["inputs"], "psi_gate": 0.5}
+        header = parts[0] | {"network": parts[0]["network"] | wide | {"column_groups": groups}}
+        return header, {"x": torch.zeros(2 * inputs)}
+
+    return changed
+
+
+def columns(change: Callable[[list[dict[str, Any]]], None]) -> Callable[[Parts], Parts]:
+    """The columns of an estimator's table, changed in place."""
+
+    def changed(parts: Parts) -> Parts:
+        header = copy.deepcopy(parts[0])
+        change(header["about"]["table"]["columns"])
+        return header, parts[1]
+
+    return changed
+
+
+def mixture(members: int, sizes: list[int]) -> Callable[[Parts], Parts]:
+    def changed(parts: Parts) -> Parts:
+        each = parts[0]["network"] | {"sizes": sizes, "likelihood": {"name": "bernoulli"}}
+        spec = {"kind": "mixture", "members": [each] * members, "likelihood": {"name": "bernoulli"}}
+        return parts[0] | {"network": spec}, {f"{i}": torch.zeros(200) for i in range(10_000)}
+
+    return changed
 
 
 BIG = 10**3999
@@ -265,6 +299,24 @@ ATTACKS: dict[str, tuple[str, str, Callable[[Parts], Parts]]] = {
     "an escaped text": ("load", "mlp", about({"a": "\u20ac" * 1_000_000})),
     "as much as is allowed": ("inspect", "selection", fullest),
     "as many layers as are allowed": ("load", "mlp", deepest),
+    "gates of 30 000 inputs": ("load", "mlp", gates(30_000, {f"{i:x}": [i] for i in range(30_000)})),
+    "gates of 250 000 inputs": ("load", "mlp", gates(250_000, {f"{i:x}": [i] for i in range(250_000)})),
+    "gates of 2 million inputs": ("load", "mlp", gates(2_000_000, {})),
+    "a long group beside short ones": (
+        "load",
+        "mlp",
+        gates(240_000, {"a": list(range(120_000))} | {f"{i:x}b": [i, i + 1] for i in range(120_000, 240_000, 2)}),
+    ),
+    "a long name of many levels": (
+        "estimator",
+        "table",
+        columns(lambda c: c[1].update(name="b" * 1_000_000, levels=[str(i) for i in range(2000)])),
+    ),
+    "many levels": ("estimator", "table", columns(lambda c: c[1].update(levels=[str(i) for i in range(900_000)]))),
+    "many members of a mixture": ("load", "mlp", mixture(100, [3, 4, 1])),
+    "many deep members of a mixture": ("load", "mlp", mixture(100, [1] * 990)),
+    "long scores of a calibration": ("estimator", "estimator", beside({"conformal": [[1]] * 200_000})),
+    "a long trial": ("estimator", "estimator", beside({"trial": [1.0, NUMBERS, 5]})),
     "steps of 4 000 digits": (
         "resume",
         "checkpoint",
@@ -286,7 +338,8 @@ ATTACKS: dict[str, tuple[str, str, Callable[[Parts], Parts]]] = {
 
 LARGE = {name for name in ATTACKS if name.split(" ")[0] in ("many", "tiny", "lists", "tables", "very", "as", "long")}
 LARGE |= {"input_psi", "included inputs", "a long row_shape", "a long of", "a long pool", "a pool of a compact network"}
-LARGE |= {"a support of lists", "an escaped text", "sizes of 4 000 digits"}
+LARGE |= {"a support of lists", "an escaped text", "sizes of 4 000 digits", "a long group beside short ones"}
+LARGE |= {"gates of 250 000 inputs", "gates of 2 million inputs", "a long trial"}
 HARMLESS = {  # what was asked for is not there, or only text: the rest of the file is read
     "labels of 500 MB", "very many words", "very many numbers", "an escaped text", "as much as is allowed",
     "as many layers as are allowed", "long cuts", "steps of 4 000 digits", "tiny tensors of a checkpoint",

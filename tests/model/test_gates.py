@@ -396,3 +396,19 @@ def test_what_gates_cannot_do_is_refused() -> None:
         sn.elbo(net, net.likelihood, x, torch.zeros(2, dtype=torch.long), n=2, seed=0, draw=sn.exact, kl="sampled")
     with pytest.raises(sn.ArgumentError, match="a network with gates of its inputs"):
         column_inclusion(sn.mlp((3, 2)))
+
+
+def test_columns_of_gates_of_every_size_are_together_once() -> None:
+    """Gates are padded with others of about their size: one of many columns must not make room for as many in each."""
+    sizes = [1, 2, 300, 5, 2, 1, 17, 4]
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    groups = {f"g{i}": list(range(end - size, end)) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))}
+    net = sn.mlp((ends[-1], 1), gates="inputs", column_groups=groups, likelihood="gaussian")
+    layer = next(part for part in net.modules() if isinstance(part, GatedLinear))
+    together = {
+        int(gate): [column for column in row.tolist() if column >= 0]
+        for shared in layer.shared
+        for gate, row in zip(shared.which, shared.columns, strict=True)
+    }
+    assert together == {i: groups[f"g{i}"] for i, size in enumerate(sizes) if size > 1}
+    assert sum(shared.columns.numel() for shared in layer.shared) <= 4 * sum(sizes)

@@ -79,6 +79,8 @@ def printable(text: str) -> str:
 
 def one_line(value: object, longest: int = _LONGEST) -> str:
     """`value` as text without line breaks or control characters, cut to a readable length."""
+    if isinstance(value, (list, tuple)) and len(value) > longest:
+        value = value[:longest]  # no text of all of it is made to show its beginning
     text = value if isinstance(value, str) else str(value) if isinstance(value, PurePath) else repr(value)
     start = text[: longest + _ROOM]  # what a file declares may be megabytes long
     text = printable(" ".join(start.split())) + ("..." if len(text) > len(start) else "")
@@ -152,7 +154,8 @@ def check_number(
 
 def check_whole(where: str, parameter: str, value: Any, *, at_least: int) -> int:
     """Return `value` as an int, or refuse it (bool and 3.0 are not whole numbers here)."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or value.__index__() < at_least:
+    whole = type(value) is int or (not isinstance(value, bool) and isinstance(value, SupportsIndex))
+    if not whole or value.__index__() < at_least:
         refuse(where, parameter, f"a whole number of at least {at_least}", value)
     return int(value)
 

@@ -83,11 +83,12 @@ def as_numbers(
     """A column as numbers, NaN where missing; text in it is refused, with its row (`numbers`: what each is called)."""
     called = range(1, len(values) + 1) if numbers is None else numbers
     if isinstance(values, np.ndarray):
-        large = np.flatnonzero(np.abs(values) > LARGEST)
+        column = values.astype(np.float64)
+        large = np.flatnonzero(np.abs(column) > LARGEST)
         if len(large):
             allowed = f"finite numbers up to {LARGEST:g} in size"
-            refuse(where, f"column {one_line(name)}", allowed, f"{values[large[0]]:g} in row {called[large[0]]}")
-        return values.astype(np.float64)
+            refuse(where, f"column {one_line(name)}", allowed, f"{column[large[0]]:g} in row {called[large[0]]}")
+        return column
     read = number_of if reading is None or reading.plain else reading.number
     out = np.empty(len(values))
     for row, value in enumerate(values):

@@ -37,6 +37,9 @@ from slabnet.data.frames import columns_of
 from slabnet.data.reading import Chunk
 
 
+LONGEST_NAMES = 2**24  # characters of all names of inputs: a file of them could not be written
+
+
 @dataclass
 class Report:
     """What was met on the way: missing values, unknown levels, columns that are not there."""
@@ -213,6 +216,8 @@ class Table:
             target = Reading(str(of_target.get("unit", "")), str(of_target.get("mark", "")))
             if not all(math.isfinite(column.fill) for column in columns):
                 raise ValueError("a fill that is no number")
+            if sum(len(column.name) * len(column.levels) for column in columns) > LONGEST_NAMES:
+                raise ValueError(f"names of inputs with more than {LONGEST_NAMES} characters")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileError(f"load: preprocessing must be a list of columns, got: {one_line(repr(error))}") from None
         return cls(columns, target)

@@ -9,6 +9,7 @@ from typing import Any
 from slabnet.config.settings import Beta
 from slabnet.core.errors import check_choice, check_number, check_whole, refuse
 
+MOST_GATED = 2**18  # inputs that have gates
 KINDS = {"mlp": ("inputs", "units"), "convnet": ("channels", "units")}
 
 
@@ -39,6 +40,8 @@ class GatePlan:
                 refuse(where, name, 'left out without gates="inputs"', value)
         if psi_gate is not None and not isinstance(psi_gate, Beta):
             check_number(where, "psi_gate", psi_gate, above=0, below=1)
+        if "inputs" in kinds and inputs > MOST_GATED:
+            refuse(where, "gates", f"left out for more than {MOST_GATED} inputs", f"gates of {inputs}")
         names, group = _grouped(inputs, column_groups or {}) if "inputs" in kinds else ((), ())
         return cls(kinds, names, group, Beta() if psi_gate is None else psi_gate)
 
@@ -77,5 +80,5 @@ def _grouped(inputs: int, column_groups: Mapping[str, Sequence[int]]) -> tuple[t
     if clash := set(alone) & set(owner.values()):
         refuse("mlp", "column_groups", "names other than those of single inputs", min(clash))
     named = [owner.get(i, f"x{i}") for i in range(inputs)]
-    names = tuple(dict.fromkeys(named))
-    return names, tuple(names.index(name) for name in named)
+    places = {name: place for place, name in enumerate(dict.fromkeys(named))}
+    return tuple(places), tuple(places[name] for name in named)

@@ -32,6 +32,22 @@ class Shared(NamedTuple):
     columns: Tensor
 
 
+def _shared(gates: Gates, group: Tensor, before: int) -> list[Shared]:
+    """Gates of several columns, those of 2 to 4, of 5 to 16 and so on together: a long one lengthens few others."""
+    order, sizes = group.argsort(stable=True), torch.bincount(group)
+    starts, made, shortest = sizes.cumsum(0) - sizes, [], 2
+    while len(sizes) and shortest <= int(sizes.max()):
+        longest = 1 << 2 * (((shortest - 1).bit_length() + 1) // 2)  # 4, 16, 64
+        which = ((sizes >= shortest) & (sizes <= longest)).nonzero()[:, 0]
+        if len(which):
+            offsets = torch.arange(int(sizes[which].max()))
+            places = (starts[which, None] + offsets).clamp_max(len(order) - 1)
+            there = offsets < sizes[which, None]
+            made.append(Shared(gates, which, torch.where(there, order[places] + before, -1)))
+        shortest = longest + 1
+    return made
+
+
 class Gated(SlabLayer):
     """A layer each of whose columns stands behind a gate.
 
@@ -49,13 +65,9 @@ class Gated(SlabLayer):
         columns, wanted = sum(len(group) for _, group in reads), self.weight.mu.shape[1]
         if columns != wanted:
             refuse(type(self).__name__, "reads", f"a gate for each of {wanted} columns", columns)
-        self.reads, before, shared = reads, 0, []
+        self.reads, before, shared = reads, 0, list[Shared]()
         for gates, group in reads:
-            members = [(group == g).nonzero()[:, 0] + before for g in range(int(group.max()) + 1)]
-            several = [g for g, places in enumerate(members) if len(places) > 1]
-            if gates is not None and several:
-                columns_of = torch.nn.utils.rnn.pad_sequence([members[g] for g in several], True, -1)
-                shared.append(Shared(gates, torch.tensor(several), columns_of))
+            shared += [] if gates is None else _shared(gates, group, before)
             before += len(group)
         self.shared = tuple(shared)
         return self

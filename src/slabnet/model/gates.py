@@ -130,4 +130,7 @@ def named_groups(net: nn.Module) -> dict[str, tuple[int, ...]]:
     gates = next((part for part in net.modules() if isinstance(part, Gates) and part.kind == "inputs"), None)
     if gates is None:
         return {}
-    return {name: gates.columns_of(g) for g, name in enumerate(gates.names)}
+    columns: list[list[int]] = [[] for _ in gates.names]
+    for column, gate in enumerate(gates.group):
+        columns[gate].append(column)
+    return {name: tuple(of_gate) for name, of_gate in zip(gates.names, columns, strict=True)}
