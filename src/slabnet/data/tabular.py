@@ -36,7 +36,6 @@ from slabnet.data.columns import (
 from slabnet.data.frames import columns_of
 from slabnet.data.reading import Chunk
 
-
 LONGEST_NAMES = 2**24  # characters of all names of inputs: a file of them could not be written
 
 
