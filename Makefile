@@ -4,14 +4,14 @@ OUT ?= demo-out
 WORKERS ?= 2
 RUN = .venv/bin/python
 
-.PHONY: demo test test-asan release-check test-slow test-crash test-cluster test-browser security docs docs-records tables bench-peers speed deploy clean
+.PHONY: demo test test-asan wheel notebooks test-lowest release-check test-slow test-crash test-cluster test-browser security docs docs-records tables bench-peers speed deploy clean
 
 demo: .venv/.ready
 	$(RUN) -m slabnet demo --out "$(OUT)"
 
 test: .venv/.ready
-	$(RUN) -m ruff check src tests benchmarks docs
-	$(RUN) -m ruff format --check src tests benchmarks docs
+	$(RUN) -m ruff check src tests benchmarks docs release
+	$(RUN) -m ruff format --check src tests benchmarks docs release
 	$(RUN) -m mypy
 	$(RUN) -m pytest -n $(WORKERS)
 
@@ -97,7 +97,7 @@ deploy: .venv/.ready
 	$(RUN) -m benchmarks.compact
 
 clean:
-	rm -rf .venv demo-out build docs/_build
+	rm -rf .venv .venv-lowest demo-out build dist docs/_build
 
 # The sparse and compact passes on a build that checks every position, under AddressSanitizer, with 2 000 changed files.
 CHECKED = src/slabnet/kernels/kernels.checked.so
@@ -108,5 +108,36 @@ test-asan: .venv/.ready
 	  $(RUN) -m pytest -q -s -p no:cacheprovider tests/hostile/test_hostile_mutated.py tests/hostile/test_hostile_compact.py tests/compact/test_compact.py; \
 	  code=$$?; rm -f $(CHECKED); exit $$code
 
-# What a release needs besides `.ci/run`.
-release-check: test-asan
+# The sdist and the wheels in dist/: built, then checked for what is in them, glibc symbols and metadata.
+wheel: .venv/.release
+	$(RUN) release/wheels.py build dist
+	$(RUN) release/wheels.py check dist
+
+.venv/.release: .venv/.ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools -e '.[release]'
+	touch .venv/.release
+
+# The tests with the lowest versions that the metadata allow; torch stays at the constrained one.
+LOWEST = .venv-lowest/bin/python
+test-lowest: .venv-lowest/.ready
+	$(LOWEST) -m pytest -n $(WORKERS)
+
+.venv-lowest/.ready: pyproject.toml release/lowest.py
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST) release/lowest.py > .venv-lowest/lowest.txt
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check -r .venv-lowest/lowest.txt
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch .venv-lowest/.ready
+
+# The journeys of examples/*.ipynb, from a clean start, with the outputs that are stored in them.
+notebooks: .venv/.ready
+	$(RUN) -m pytest -m 'slow or not slow' tests/end_to_end/test_notebooks.py
+
+# What a release needs besides `.ci/run`: wheels installed where there is no compiler, the sdist's own tests, the lowest
+# versions, notebooks, and the passes under AddressSanitizer.
+release-check: wheel
+	$(RUN) release/wheels.py install dist
+	$(RUN) release/wheels.py sdist dist
+	$(MAKE) notebooks
+	$(MAKE) test-lowest
+	$(MAKE) test-asan

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 UNIX = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fvisibility=hidden"]
@@ -58,9 +59,20 @@ class BuildVariants(build_ext):
         return []
 
 
+class AnyPythonWheel(bdist_wheel):
+    """The libraries are loaded with ctypes, so that one wheel serves every Python 3 of a platform."""
+
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+
+
+PURE = os.environ.get("SLABNET_PURE") == "1"  # a wheel without libraries, for any platform
+
 setup(
-    cmdclass={"build_ext": BuildVariants},
-    ext_modules=[
+    cmdclass={"build_ext": BuildVariants, "bdist_wheel": AnyPythonWheel},
+    ext_modules=[]
+    if PURE
+    else [
         Extension(
             f"slabnet.kernels.kernels_{name}",
             ["src/slabnet/kernels/c/kernels.c"],
