@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
     from slabnet.prediction.evaluation import evaluate, register_metric
     from slabnet.prediction.evidence import Evidence, log_evidence
+    from slabnet.prediction.explain import explain
+    from slabnet.prediction.explanation import Explanation
     from slabnet.prediction.extrapolation import TrainingSupport
     from slabnet.prediction.importance import input_effects, input_reach, member_reach, prior_reach
     from slabnet.prediction.inspection import inspect_network
@@ -131,6 +133,8 @@ _WHERE = {
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "export": ["export"],
     "compact.folding": ["path_model"],
+    "prediction.explain": ["explain"],
+    "prediction.explanation": ["Explanation"],
     "prediction.extrapolation": ["TrainingSupport"],
     "prediction.importance": ["input_effects", "input_reach", "member_reach", "prior_reach"],
     "prediction.inspection": ["inspect_network"],

@@ -63,6 +63,10 @@ class Compact(Network):
         return None if shape is None else tuple(shape)
 
     @property
+    def reads(self) -> Tensor | None:
+        return self.inputs if self.row_shape is not None and len(self.row_shape) == 1 else None
+
+    @property
     def outputs(self) -> int:
         return int(self.spec["outputs"])
 

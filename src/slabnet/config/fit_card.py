@@ -25,7 +25,8 @@ class EstimatorCard(Settings):
     """What an estimator needs besides its network to predict as it did.
 
     named: the columns had names. columns: their names, where a table was learned of them. hidden_given, params: what
-    its user set. support: a `TrainingSupport`; trial: the weight of the KL, the noise, and the rows they came from.
+    its user set. support: a `TrainingSupport`; background: `ColumnPoints`; trial: the weight of the KL, the noise, and
+    the rows they came from.
     classes, classes_type: labels, and their type in numpy. flat: the response was one column without a second axis.
     response: the likelihood that was taken, and why; rate: what exposures are counted in.
     """
@@ -45,6 +46,7 @@ class EstimatorCard(Settings):
     hidden_given: bool = True
     params: dict[str, Any] = Field(default_factory=dict)
     support: dict[str, Any] | None = None
+    background: dict[str, Any] | None = None
     trial: list[Any] | None = None
     classes: list[Any] | None = None
     classes_type: str | None = None

@@ -18,6 +18,7 @@ from slabnet.estimators.responses import NOTHING, Given, Sides, class_weights
 from slabnet.estimators.scaling import Array
 from slabnet.model.likelihoods import Likelihood, Ordinal
 from slabnet.prediction.conformal import cumulative_shares, with_the_best
+from slabnet.prediction.explain import Scale
 from slabnet.prediction.importance import Slopes
 
 ORDINAL = "ordinal"
@@ -190,6 +191,14 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
         if len(sizes) == 1:  # the probability of the second of two classes
             return sizes[0], signed, names[-1:]
         return sizes.sum(0) / 2, signed, names
+
+    def _told_on(self, scale: Scale) -> tuple[list[str], list[float], list[float]]:
+        labels = [str(label) for label in self.classes_]
+        count = self.network_.outputs
+        if scale == "response" and self.response == ORDINAL:
+            count = len(labels)
+        names = labels if count == len(labels) else ["level"] if self.response == ORDINAL else labels[-1:]
+        return names, [1.0] * count, [0.0] * count
 
     def _both(self, mean: Array) -> Array:
         return np.hstack([1 - mean, mean]) if mean.shape[1] == 1 else mean

@@ -20,6 +20,7 @@ from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.tempering import Trial
 from slabnet.model.mixture import members_in
 from slabnet.model.networks import Network
+from slabnet.prediction.background import ColumnPoints
 from slabnet.prediction.conformal import Calibration
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.store import load_selection, load_with_header, save
@@ -72,6 +73,8 @@ def save_estimator(model: SlabEstimator, path: str | Path, **about: Any) -> None
     }
     if model.support_ is not None:
         estimator["support"] = model.support_.to_dict()
+    if model.background_ is not None:
+        estimator["background"] = model.background_.to_dict()
     if model.trial_ is not None:
         estimator["trial"] = [model.trial_.kl_weight, list(model.trial_.phi), model.trial_.rows]
     if model.conformal_ is not None:
@@ -141,6 +144,7 @@ def _filled(net: Network, settings: EstimatorCard, card: FitCard) -> SlabEstimat
     if settings.named:
         model.feature_names_in_ = columns
     model.support_ = None if settings.support is None else TrainingSupport.from_dict(settings.support, inputs)
+    model.background_ = None if settings.background is None else ColumnPoints.from_dict(settings.background, inputs)
     groups = list(model._named_groups())
     of_inputs = groups if settings.columns is None else names
     model.feature_effects_ = FeatureEffects.from_dict(

@@ -30,6 +30,7 @@ from slabnet.estimators.tempering import KL_WEIGHTS, MOST_ASIDE, Keeping, Trial,
 from slabnet.estimators.warnings import warn_of_target
 from slabnet.model.likelihoods import LIKELIHOODS, Likelihood, Point, Target
 from slabnet.model.mixture import members_in
+from slabnet.prediction.explain import Scale
 from slabnet.prediction.importance import Slopes
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
@@ -235,6 +236,18 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         unit = (1.0 if self.rate_ is None else self.rate_) * self.scaling_y_.scale[:, None]
         names = ["response"] if self._flat else [f"response {k}" for k in range(len(unit))]
         return (slopes.sizes.numpy() * unit).mean(0), slopes.signed.numpy() * unit, names
+
+    def _told_on(self, scale: Scale) -> tuple[list[str], list[float], list[float]]:
+        y, log_rate = self.scaling_y_, 0.0 if self.rate_ is None else float(np.log(self.rate_))
+        if scale == "response":
+            factor = (y.scale * (1.0 if self.rate_ is None else self.rate_)).tolist()
+            each = [("", part, shift) for part, shift in zip(factor, y.centre.tolist(), strict=True)]
+        else:
+            each = self.network_.likelihood.in_units(self.network_.outputs, y.centre.tolist(), y.scale.tolist())
+        count, more = len(y.scale), log_rate if scale == "linear" else 0.0
+        numbered = [f" {k % count}" if count > 1 else "" for k in range(len(each))]
+        names = [f"{name or 'response'}{number}" for (name, _, _), number in zip(each, numbered, strict=True)]
+        return names, [factor for _, factor, _ in each], [shift + more for _, _, shift in each]
 
     def _spread(self, variance: torch.Tensor) -> Array:
         """The standard deviation that a variance of the network stands for."""

@@ -56,6 +56,11 @@ class Network(nn.Module):
         """Of what it has gates: "inputs", "units", both or nothing."""
         return tuple(self.spec.get("gates", ()))
 
+    @property
+    def reads(self) -> Tensor | None:
+        """Positions of the inputs that it reads, where it was made to read some only; None: all of them."""
+        return None
+
     def take_likelihood(self, likelihood: Likelihood) -> None:
         """Have this likelihood from now on."""
         self.likelihood = likelihood

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -183,6 +184,18 @@ class Likelihood(nn.Module):
         None where it is not known: predictions then have no intervals for new observations.
         """
         return None
+
+    def in_units(self, outputs: int, centre: Sequence[float], scale: Sequence[float]) -> list[tuple[str, float, float]]:
+        """What each output of the network is called, and how it is told in the units of the responses.
+
+        centre, scale: what the responses were fitted as, (y - centre) / scale. The output in their units is
+        shift + factor * output, given as (name, factor, shift); "" leaves the name open.
+        """
+        if self.y_scale is YScale.STANDARD and outputs == len(scale):
+            return [("", factor, shift) for shift, factor in zip(centre, scale, strict=True)]
+        if self.y_scale is YScale.RATIO and outputs == len(scale):
+            return [("", 1.0, math.log(factor)) for factor in scale]
+        return [("", 1.0, 0.0)] * outputs
 
     def exposed(self, output: Tensor, exposure: Tensor) -> Tensor:
         """The output of rows that were observed for `exposure`; refused where a response has none."""

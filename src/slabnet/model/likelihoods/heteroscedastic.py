@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -37,6 +40,10 @@ class Heteroscedastic(Likelihood):
     def conditional(self, output: Tensor, dispersion: Tensor) -> Conditional:
         centre, log_variance = output.chunk(2, -1)
         return Normal(centre, (0.5 * log_variance).exp())
+
+    def in_units(self, outputs: int, centre: Sequence[float], scale: Sequence[float]) -> list[tuple[str, float, float]]:
+        means = super().in_units(len(scale), centre, scale)
+        return means + [("log variance", 1.0, 2 * math.log(factor)) for factor in scale]
 
     @classmethod
     def outputs_for(cls, responses: int) -> int:
