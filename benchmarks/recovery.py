@@ -1,8 +1,8 @@
 """Whether fits of simulated data give back what they were made with, for every response and a linear model.
 
-`python -m benchmarks.recovery` simulates 200 data sets for each response: 400 rows, eight orthogonal columns of which five
-have a coefficient, the bound itself (kl_weight 1). It counts how often 90% intervals of those coefficients hold the truth,
-and compares the posterior median of the dispersion with what the data were made with. Finished data sets are kept.
+`python -m benchmarks.recovery` simulates 200 data sets for each response: 400 rows, eight orthogonal columns of which
+five have a coefficient, the bound itself (kl_weight 1). It counts how often 90% intervals of those coefficients hold
+the truth, and compares the posterior median of the dispersion with the true one. Finished data sets are kept.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# Recovery by simulation",
         "",
-        f"For each response, data sets of {ROWS} rows and {COLUMNS} orthogonal columns of which five have a coefficient",
-        "(heteroscedastic: eight, three of them of the noise), fitted by a linear model under the bound itself",
-        "(`kl_weight` 1). The intervals are central ones of draws from the posterior. Of student-t the dispersions are the",
-        "scale and the degrees of freedom; of the latter 400 rows say little.",
+        f"For each response, data sets of {ROWS} rows and {COLUMNS} orthogonal columns of which five have a",
+        "coefficient (heteroscedastic: eight, three of them of the noise), fitted by a linear model under the bound",
+        "itself (`kl_weight` 1). The intervals are central ones of draws from the posterior. Of student-t the",
+        "dispersions are the scale and the degrees of freedom; of the latter 400 rows say little.",
         "",
         *table(record),
         "",
