@@ -255,8 +255,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         unit = self.scaling_y_.scale if likelihood.point is Point.MEAN else 1.0  # logarithms have no unit
         return np.asarray(variance.sqrt().numpy() * unit)
 
-    def _scale_of_response(self) -> Scaling:
-        return self.scaling_y_ if self.network_.outputs == len(self.scaling_y_.scale) else super()._scale_of_response()
+    def _scale_of_outputs(self) -> Scaling:
+        scale = self.scaling_y_.scale * (1.0 if self.rate_ is None else self.rate_)
+        centres, units = self.network_.likelihood.output_units(self.scaling_y_.centre.tolist(), scale.tolist())
+        return Scaling(np.array(centres), np.array(units))
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._flat else values

@@ -18,9 +18,9 @@ class KnowsUnits(ReadsFrames, Wraps):
 
     def wrapped(self) -> Wrapped:
         check_is_fitted(self)
-        x, y = self.scaling_x_, self._scale_of_response()
+        x, y = self.scaling_x_, self._scale_of_outputs()
         return Wrapped(self.network_, tuple(self._input_names()), x.centre, x.scale, y.centre, y.scale)
 
-    def _scale_of_response(self) -> Scaling:
+    def _scale_of_outputs(self) -> Scaling:
         """The unit of each output, and what is its zero."""
         return Scaling.none(self.network_.outputs)

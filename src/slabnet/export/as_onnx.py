@@ -10,7 +10,7 @@ import numpy as np
 
 from slabnet.config.activations import ACTIVATIONS, Activation
 from slabnet.core.errors import SlabnetError, refuse
-from slabnet.export.heads import ONE_NETWORK, names_of
+from slabnet.export.heads import HALVINGS, ONE_NETWORK, names_of
 from slabnet.export.plan import Plan, Step
 
 OPSET, IR_VERSION = 20, 10
@@ -150,9 +150,77 @@ class _Graph:
 
     def normal(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
         mean = self._mean(ends, "mean")
-        squares = [self.add("Mul", d, d) for d in (self.add("Sub", end, mean) for end in ends)]
-        self.add("Add", self._mean(squares), self.constant(np.array(plan.noise, np.float32)), name="variance")
+        self.add("Add", self._spread(ends, mean), self.constant(np.array(plan.noise, np.float32)), name="variance")
         return [("mean", ["rows", plan.outputs]), ("variance", ["rows", plan.outputs])]
+
+    def ordinal(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        cuts = np.array(plan.cuts, np.float32)
+        inner = np.concatenate([[1], -np.expm1(cuts[:-1] - cuts[1:]), [1]]).astype(np.float32)
+        at, parts = self.constant(cuts), []
+        for end in ends:
+            one = self.onnx.helper.make_tensor("one", self.onnx.TensorProto.FLOAT, [1], [1.0])
+            sure = self.add("ConstantOfShape", self.add("Shape", end), value=one)
+            below = self.add("Concat", self.add("Sigmoid", self.add("Sub", at, end)), sure, axis=1)
+            above = self.add("Concat", sure, self.add("Sigmoid", self.add("Sub", end, at)), axis=1)
+            parts.append(self.add("Mul", self.add("Mul", below, above), self.constant(inner)))
+        p = self._mean(parts, "probabilities")
+        self.add("ReduceSum", self._information(p), self.constant(np.array([-1], np.int64)), keepdims=0, name="entropy")
+        return [("probabilities", ["rows", len(inner)]), ("entropy", ["rows"])]
+
+    def own_noise(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        half = plan.outputs // 2
+        centres: list[str] = []
+        logs: list[str] = []
+        for end in ends:
+            for parts, first in ((centres, 0), (logs, half)):
+                at = [self.constant(np.array([v], np.int64)) for v in (first, first + half, 1)]
+                parts.append(self.add("Slice", end, *at))
+        mean = self._mean(centres, "mean")
+        noise = self._mean([self.add("Exp", log) for log in logs])
+        self.add("Add", self._spread(centres, mean), noise, name="variance")
+        return [("mean", ["rows", half]), ("variance", ["rows", half])]
+
+    def positive(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        means = [self.add("Exp", end) for end in ends]
+        mean = self._mean(means, "mean")
+        squares = self._mean([self.add("Mul", one, one) for one in means])
+        spread = self._spread(means, mean)
+        if plan.head != "gamma":  # counts vary by their mean too
+            spread = self.add("Add", spread, mean)
+        noise = self.constant(np.array(plan.noise, np.float32))
+        self.add("Add", spread, self.add("Mul", noise, squares), name="variance")
+        return [("mean", ["rows", plan.outputs]), ("variance", ["rows", plan.outputs])]
+
+    def median(self, plan: Plan, ends: list[str]) -> list[tuple[str, list[Any]]]:
+        mean = self._mean(ends)
+        self.add("Add", self._spread(ends, mean), self.constant(np.array(plan.noise, np.float32)), name="log_variance")
+        self.add("Exp", mean if len(ends) == 1 else self._middle(plan, ends), name="median")
+        return [("median", ["rows", plan.outputs]), ("log_variance", ["rows", plan.outputs])]
+
+    def _middle(self, plan: Plan, ends: list[str]) -> str:
+        """The logarithm at which the averaged distribution function is one half, by halving."""
+        each, normal = np.array(plan.dispersions, np.float32), plan.head == "lognormal"
+        factors = 1 / np.sqrt(2 * each) if normal else each
+        shifts = np.zeros_like(each) if normal else np.log(np.log(2)).astype(np.float32) / each
+        medians = [self.add("Add", end, self.constant(shift)) for end, shift in zip(ends, shifts, strict=True)]
+        low, high, half = self.add("Min", *medians), self.add("Max", *medians), self.number(0.5)
+        for _ in range(HALVINGS):
+            middle = self.add("Mul", self.add("Add", low, high), half)
+            parts = []
+            for end, factor in zip(ends, factors, strict=True):
+                z = self.add("Mul", self.add("Sub", middle, end), self.constant(factor))
+                parts.append(self.add("Erf", z) if normal else self.add("Exp", self.add("Neg", self.add("Exp", z))))
+            under = (  # erf rises to 0 there, survival falls to one half
+                self.add("Less", self._mean(parts), self.number(0.0))
+                if normal
+                else self.add("Greater", self._mean(parts), half)
+            )
+            low, high = self.add("Where", under, middle, low), self.add("Where", under, high, middle)
+        return self.add("Mul", self.add("Add", low, high), half)
+
+    def _spread(self, parts: list[str], mean: str) -> str:
+        """The variance between the networks."""
+        return self._mean([self.add("Mul", d, d) for d in (self.add("Sub", part, mean) for part in parts)])
 
     def _mean(self, parts: list[str], name: str | None = None) -> str:
         return self.add("Mean", *parts, name=name)
@@ -170,5 +238,13 @@ def _pool(step: Step) -> dict[str, Any]:
 _HEADS: dict[str, Callable[[_Graph, Plan, list[str]], list[tuple[str, list[Any]]]]] = {
     "softmax": _Graph.softmax,
     "sigmoid": _Graph.sigmoid,
+    "ordinal": _Graph.ordinal,
     "normal": _Graph.normal,
+    "student-t": _Graph.normal,
+    "heteroscedastic": _Graph.own_noise,
+    "poisson": _Graph.positive,
+    "negative-binomial": _Graph.positive,
+    "gamma": _Graph.positive,
+    "lognormal": _Graph.median,
+    "weibull": _Graph.median,
 }

@@ -5,13 +5,27 @@ from __future__ import annotations
 from slabnet.core.errors import refuse
 from slabnet.model.likelihoods import Head, Likelihood
 
+CLASSES = ("logits", "probabilities", "entropy")
+NUMBERS = ("mean", "variance")
+MEDIANS = ("median", "log_variance")  # of numbers whose mean does not exist, and of their logarithm
+
 # name of a head -> what a file gives for its outputs; `as_onnx`, `as_torch` and `numpy_runtime` each have a row for it
 HEADS: dict[str, tuple[str, ...]] = {
-    "softmax": ("logits", "probabilities", "entropy"),
-    "sigmoid": ("logits", "probabilities", "entropy"),
-    "normal": ("mean", "variance"),
+    "softmax": CLASSES,
+    "sigmoid": CLASSES,
+    "ordinal": CLASSES,
+    "normal": NUMBERS,
+    "student-t": NUMBERS,
+    "heteroscedastic": NUMBERS,
+    "poisson": NUMBERS,
+    "negative-binomial": NUMBERS,
+    "gamma": NUMBERS,
+    "lognormal": MEDIANS,
+    "weibull": MEDIANS,
 }
+SCALED = ("normal", "student-t")  # whose noise has the unit of the response, squared
 ONE_NETWORK = "logits"  # given only where nothing is averaged
+HALVINGS = 30  # of what lies between the medians of the draws, where the median of them all is
 
 
 def head_of(likelihood: Likelihood, outputs: int) -> Head:

@@ -115,7 +115,74 @@ def _normal(outputs, about):
     return {"mean": mean, "variance": _mean([(one - mean) ** 2 for one in outputs]) + noise}
 
 
-_HEADS = {"softmax": _softmax, "sigmoid": _yes_or_no, "normal": _normal}
+def _ordinal(outputs, about):
+    cuts = np.asarray(about["cuts"], np.float32)
+    inner = np.concatenate([[1], -np.expm1(cuts[:-1] - cuts[1:]), [1]]).astype(np.float32)
+    parts = []
+    for one in outputs:
+        sure = np.ones_like(one)
+        below, above = _sigmoid(cuts - one), _sigmoid(one - cuts)
+        parts.append(np.concatenate([below, sure], 1) * np.concatenate([sure, above], 1) * inner)
+    p = _mean(parts)
+    return {"probabilities": p, "entropy": _information(p).sum(-1)}
+
+
+def _own_noise(outputs, about):
+    pairs = [np.split(one, 2, axis=-1) for one in outputs]
+    mean = _mean([centre for centre, _ in pairs])
+    spread = _mean([(centre - mean) ** 2 for centre, _ in pairs])
+    return {"mean": mean, "variance": spread + _mean([np.exp(log) for _, log in pairs])}
+
+
+def _positive(outputs, about):
+    means, noise = [np.exp(one) for one in outputs], np.asarray(about["noise"], np.float32)
+    mean = _mean(means)
+    counted = mean if about["head"] != "gamma" else np.float32(0)  # counts vary by their mean too
+    spread = _mean([(one - mean) ** 2 for one in means])
+    return {"mean": mean, "variance": spread + counted + noise * _mean([one**2 for one in means])}
+
+
+def _median(outputs, about):
+    mean, noise = _mean(outputs), np.asarray(about["noise"], np.float32)
+    spread = _mean([(one - mean) ** 2 for one in outputs])
+    if len(outputs) == 1:
+        return {"median": np.exp(mean), "log_variance": spread + noise}
+    each = np.asarray(about["dispersions"], np.float32)
+    if about["head"] == "lognormal":
+        medians, below = outputs, [_normal_below(one, np.sqrt(phi)) for one, phi in zip(outputs, each)]
+    else:
+        medians = [one + np.float32(math.log(math.log(2))) / shape for one, shape in zip(outputs, each)]
+        below = [_weibull_below(one, shape) for one, shape in zip(outputs, each)]
+    low, high = np.minimum.reduce(medians), np.maximum.reduce(medians)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        under = _mean([part(middle) for part in below]) < 0.5
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return {"median": np.exp((low + high) / 2), "log_variance": spread + noise}
+
+
+def _normal_below(centre, sd):
+    return lambda t: 0.5 * (1 + _erf((t - centre) / (sd * np.float32(math.sqrt(2)))))
+
+
+def _weibull_below(centre, shape):
+    return lambda t: -np.expm1(-np.exp(shape * (t - centre)))
+
+
+_HALVINGS = 30
+_HEADS = {
+    "softmax": _softmax,
+    "sigmoid": _yes_or_no,
+    "ordinal": _ordinal,
+    "normal": _normal,
+    "student-t": _normal,
+    "heteroscedastic": _own_noise,
+    "poisson": _positive,
+    "negative-binomial": _positive,
+    "gamma": _positive,
+    "lognormal": _median,
+    "weibull": _median,
+}
 
 
 def _predict(plan, x):

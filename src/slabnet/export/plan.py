@@ -17,13 +17,16 @@ from slabnet.config.fit_card import EstimatorCard, FitCard
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
-from slabnet.export.heads import head_of
+from slabnet.export.heads import SCALED, head_of
 from slabnet.model.activations import activation_of, make_activation, numbers_of
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
 from slabnet.model.elementwise import Mixed
+from slabnet.model.likelihoods import Likelihood, Point
+from slabnet.model.likelihoods import Mixture as Predicted
 from slabnet.model.mixture import Mixture
 from slabnet.model.skips import Fork, Join
+from slabnet.prediction.predict import SINGLE_NETWORK_PHIS
 
 # "kind", and the arrays and options of that kind; "join" puts what stood at the "fork" behind what comes, "mixed" has
 # for each of its "steps", activations, the next "counts" units
@@ -34,7 +37,8 @@ Step = dict[str, Any]
 class Plan:
     """A network as steps one after the other, once for its means or once for each draw.
 
-    response: the name of the likelihood; head: its row of `HEADS`; noise: the variance of each number it gives.
+    response: the name of the likelihood; head: its row of `HEADS`; noise, cuts: what `Head` says they are.
+    dispersions: of a median over several networks, that of each of them: the variance of the logarithm, or the shape.
     shape: of one row of x. input_names: one for each input, where known. means, scales: the inputs are (x - means) /
     scales, where the model was fitted to standardised inputs. rest: preprocessing that is not part of the graph.
     """
@@ -49,6 +53,8 @@ class Plan:
     means: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
     noise: tuple[float, ...] = ()
+    cuts: tuple[float, ...] = ()
+    dispersions: tuple[tuple[float, ...], ...] = ()
     rest: Mapping[str, Any] = field(default_factory=dict)
     weights: int = 0
 
@@ -63,6 +69,8 @@ class Plan:
             "draws": self.draws,
             "input_names": list(self.input_names),
             "noise": list(self.noise),
+            "cuts": list(self.cuts),
+            "dispersions": [list(one) for one in self.dispersions],
         }
 
 
@@ -87,7 +95,8 @@ def make_plan(
     names, means, scales, rest = _preprocessing(card or FitCard(), int(np.prod(small.row_shape)))
     of_members = {turn(r): steps for r, steps in enumerate(networks)}.values()
     weights = sum(int(step["mask"].sum()) for steps in of_members for step in steps if "mask" in step)
-    units = _response_scale(card or FitCard(), small.outputs)
+    shift, dispersions = _around_medians(small.likelihood, small.outputs, len(networks), seed)
+    units = _units(card or FitCard(), small.likelihood, small.outputs, shift)
     if units is not None:  # back to the units of the response: one more step, and the noise with it
         back = {
             "kind": "linear",
@@ -95,7 +104,8 @@ def make_plan(
             "mask": np.eye(small.outputs, dtype=bool),
         }
         networks = tuple((*steps, back | {"bias": np.asarray(units[0], np.float32)}) for steps in networks)
-        noise = [value * scale**2 for value, scale in zip(noise, units[1], strict=True)]
+        if head.name in SCALED:
+            noise = [value * scale**2 for value, scale in zip(noise, units[1], strict=True)]
     return Plan(
         networks=networks,
         response=small.likelihood.name,
@@ -107,6 +117,8 @@ def make_plan(
         means=means,
         scales=scales,
         noise=tuple(noise),
+        cuts=head.cuts,
+        dispersions=dispersions,
         rest=rest,
         weights=weights,
     )
@@ -219,11 +231,39 @@ def _preprocessing(
     return tuple(str(name) for name in names), tuple(means), tuple(scales), rest
 
 
-def _response_scale(card: FitCard, outputs: int) -> tuple[list[float], list[float]] | None:
-    """Centre and scale of a response that the model was fitted to in standard units."""
-    scaling = None if card.estimator is None else card.estimator.scaling_y
-    centre, scale = ([], []) if scaling is None else (scaling.centre, scaling.scale)
-    return (centre, scale) if _numbers(centre, outputs) and _numbers(scale, outputs) else None
+def _units(
+    card: FitCard, likelihood: Likelihood, outputs: int, shift: list[float] | None
+) -> tuple[list[float], list[float]] | None:
+    """Centre and unit of each output of a model that was fitted in other units than those of the response.
+
+    Counts are predicted for an exposure of 1; shift: from an output to the logarithm of a median.
+    """
+    estimator = card.estimator or EstimatorCard()
+    centre, scale = ([], []) if estimator.scaling_y is None else (estimator.scaling_y.centre, estimator.scaling_y.scale)
+    responses = len(scale)
+    known = _numbers(centre, responses) and _numbers(scale, responses) and responses > 0
+    if not known or likelihood.outputs_for(responses) != outputs:
+        return None if shift is None else (shift, [1.0] * outputs)
+    if estimator.rate is not None:
+        scale = [estimator.rate * unit for unit in scale]
+    centres, units = likelihood.output_units(centre, scale)
+    return [a + b for a, b in zip(centres, shift or [0.0] * outputs, strict=True)], units
+
+
+@torch.no_grad()
+def _around_medians(
+    likelihood: Likelihood, outputs: int, networks: int, seed: int
+) -> tuple[list[float] | None, tuple[tuple[float, ...], ...]]:
+    """Where a median is predicted: how far it lies from the output of one network, or each network's dispersion."""
+    if likelihood.point is not Point.MEDIAN:
+        return None, ()
+    count = networks if networks > 1 else SINGLE_NETWORK_PHIS  # as `predict` draws them
+    drawn = torch.stack([likelihood.draw_dispersion(keyed_generator(seed, "phi", r)) for r in range(count)])
+    if networks > 1:
+        return None, tuple(tuple(one) for one in drawn.expand(-1, outputs).tolist())
+    mixture = Predicted.of(likelihood, torch.zeros(1, 1, outputs).to(drawn), drawn)
+    assert mixture is not None
+    return mixture.quantile(torch.tensor([0.5]))[0, 0].log().tolist(), ()
 
 
 def _numbers(values: Any, count: int) -> bool:

@@ -17,7 +17,8 @@ Array = NDArray[np.float64]
 class Wrapped:
     """The network inside, the names of its inputs, and the units in which people know inputs and response.
 
-    An input of the network is (column - centre_x) / scale_x; the response is centre_y + scale_y * output.
+    An input of the network is (column - centre_x) / scale_x; an output is centre_y + scale_y * that of the network: the
+    response, or what stands for it (its logarithm, a log rate, a log variance).
     """
 
     net: nn.Module

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 
 from slabnet.core.errors import refuse
-from slabnet.estimators import SlabClassifier
+from slabnet.estimators import SlabClassifier, SlabRegressor
 from slabnet.estimators.base import SlabEstimator
 from slabnet.report.subject import Rows, Subject
 
 
 def subject_of(model: SlabEstimator, test: tuple[Any, Any] | None, title: str, target: str | None) -> Subject:
     """What a page says of `model`; test: (X, y) as its `fit` takes them, rows that were not fitted."""
-    known, classes = model.wrapped(), isinstance(model, SlabClassifier)
+    known = model.wrapped()
     return Subject(
         net=known.net,
         title=title,
@@ -26,7 +26,7 @@ def subject_of(model: SlabEstimator, test: tuple[Any, Any] | None, title: str, t
         class_names=[str(label) for label in model.classes_] if isinstance(model, SlabClassifier) else None,
         target=target,
         scale_x=model.scaling_x_,
-        scale_y=None if classes else model._scale_of_response(),
+        scale_y=model.scaling_y_ if isinstance(model, SlabRegressor) else None,
         settings={name: value for name, value in model.get_params().items() if value is not None},
         seed=model._seed,
         draws=model.draws,
@@ -48,5 +48,5 @@ def _rows(model: SlabEstimator, test: tuple[Any, Any]) -> Rows:
         if len(strange):
             refuse("write_report", "y", "labels that were fitted", repr(strange.tolist()[0]))
         return rows, torch.as_tensor(places)
-    scale = model._scale_of_response()
-    return rows, torch.as_tensor(scale.apply(answers.astype(np.float64).reshape(len(rows), -1)))
+    assert isinstance(model, SlabRegressor)
+    return rows, torch.as_tensor(model.scaling_y_.apply(answers.astype(np.float64).reshape(len(rows), -1)))

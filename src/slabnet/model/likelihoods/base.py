@@ -75,14 +75,16 @@ class Conditional:
 class Head:
     """What stands at the end of the network where slabnet is not: exporters and pages look it up by name.
 
-    name: a row of their tables. noise: the variance of each response, for "normal". log, sd: where those that draw the
-    noise find its posterior, log phi ~ N(log, sd^2).
+    name: a row of their tables. noise: what a variance takes besides the outputs: that of each response for "normal",
+    of its logarithm for "lognormal" and "weibull", else that over the squared mean. log, sd: where those that draw the
+    dispersion find its posterior, log phi ~ N(log, sd^2). cuts: between ordered levels.
     """
 
     name: str
     noise: tuple[float, ...] = ()
     log: tuple[float, ...] = ()
     sd: tuple[float, ...] = ()
+    cuts: tuple[float, ...] = ()
 
 
 class Likelihood(nn.Module):
@@ -155,6 +157,18 @@ class Likelihood(nn.Module):
 
     def check_outputs(self, outputs: int) -> None:
         """Refuse a number of outputs that this response cannot be made of."""
+
+    def output_units(self, centre: Sequence[float], scale: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Centre and unit of each output, where the network was fitted to (y - centre) / scale.
+
+        Outputs that are logarithms are moved by that of the scale.
+        """
+        if self.y_scale is YScale.STANDARD:
+            return list(centre), list(scale)
+        if self.y_scale is YScale.NONE:
+            outputs = self.outputs_for(len(scale))
+            return [0.0] * outputs, [1.0] * outputs
+        return [math.log(unit) for unit in scale], [1.0] * len(scale)
 
     # What is predicted.
 

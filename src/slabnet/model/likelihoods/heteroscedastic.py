@@ -49,6 +49,10 @@ class Heteroscedastic(Likelihood):
     def outputs_for(cls, responses: int) -> int:
         return 2 * responses
 
+    def output_units(self, centre: Sequence[float], scale: Sequence[float]) -> tuple[list[float], list[float]]:
+        shifts = [2 * math.log(unit) for unit in scale]
+        return [*centre, *shifts], [*scale, *(1.0 for _ in scale)]
+
     def check_outputs(self, outputs: int) -> None:
         if outputs % 2:
             refuse(

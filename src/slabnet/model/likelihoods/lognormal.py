@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -70,5 +70,5 @@ class LogNormalResponse(Gaussian):
     def targets(self, y: Tensor, outputs: int, dtype: torch.dtype, where: str) -> Tensor:
         return positive(super().targets(by_output(y, outputs, where), outputs, dtype, where), where)
 
-    def head(self, outputs: int) -> Head | None:  # type: ignore[override]
-        return None  # a median over draws is no plain formula
+    def head(self, outputs: int) -> Head:
+        return replace(super().head(outputs), name=self.name)

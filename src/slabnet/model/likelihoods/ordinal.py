@@ -89,4 +89,4 @@ class Ordinal(Categorical):
         return cls(**options)
 
     def head(self, outputs: int) -> Head:
-        return Head("ordinal", log=tuple(self.cuts.detach().tolist()))
+        return Head("ordinal", cuts=tuple(self.cuts.detach().tolist()))

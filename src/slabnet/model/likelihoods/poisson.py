@@ -51,4 +51,4 @@ class Poisson(Counts):
         return PoissonCounts(output)
 
     def head(self, outputs: int) -> Head:
-        return Head("poisson")
+        return Head("poisson", noise=(0.0,) * outputs)

@@ -130,4 +130,11 @@ class StudentT(Likelihood):
     def head(self, outputs: int) -> Head | None:
         if not isinstance(self.df, str) and self.df <= LEAST_DF:
             return None  # there is no variance to give
-        return Head("normal", tuple(self.variance(torch.zeros(outputs)).tolist()))
+        log, sd = (part.detach().expand(outputs).tolist() for part in (self.scale.log, self.scale.sd))
+        if self.more_df is None:
+            assert not isinstance(self.df, str)
+            more, more_sd = [math.log(self.df - LEAST_DF)] * outputs, [0.0] * outputs
+        else:
+            more, more_sd = (part.detach().expand(outputs).tolist() for part in (self.more_df.log, self.more_df.sd))
+        noise = tuple(self.variance(torch.zeros(outputs)).tolist())
+        return Head(self.name, noise, (*log, *more), (*sd, *more_sd))

@@ -127,5 +127,7 @@ class Weibull(Likelihood):
     def built(cls, options: dict[str, Any], outputs: int) -> Weibull:
         return cls(**{"outputs": outputs, **options})
 
-    def head(self, outputs: int) -> Head | None:
-        return None  # a median over draws is no plain formula
+    def head(self, outputs: int) -> Head:
+        noise = self.variance(torch.zeros(outputs)).tolist()
+        log, sd = (part.detach().expand(outputs).tolist() for part in (self.shape.log, self.shape.sd))
+        return Head(self.name, tuple(noise), tuple(log), tuple(sd))
