@@ -40,7 +40,7 @@ class _Program(nn.Module):
         for name, values in (("means", plan.means), ("scales", plan.scales)):
             self.register_buffer(name, torch.tensor(values).reshape(plan.shape) if values else None)
         for name, numbers in (("noise", plan.noise), ("cuts", plan.cuts), ("dispersions", plan.dispersions)):
-            self.register_buffer(name, torch.tensor(numbers))
+            self.register_buffer(name, torch.tensor(numbers) if numbers else None)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         if self.means is not None:
