@@ -1,4 +1,4 @@
-"""Every response leaves with its own head, in the units of the table: onnxruntime, torch and numpy against `predict`."""
+"""Every response leaves with a head of its own, in units of the table: onnxruntime, torch, numpy against `predict`."""
 
 from __future__ import annotations
 
