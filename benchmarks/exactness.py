@@ -1,4 +1,7 @@
-"""How far `sn.fit` is from the exact posterior on linear models, and a docs page that says so."""
+"""How far `sn.fit` is from the exact posterior on linear models, and a docs page that says so.
+
+`python -m benchmarks.exactness` can be stopped and started again: finished fits are kept.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,20 @@ import torch
 from torch import Tensor
 
 import slabnet as sn
-from benchmarks.record import provenance, write_page, write_record
+from benchmarks.record import provenance, write_page
+from benchmarks.resumable import Result, run_all
 from slabnet.maths.coordinate_ascent import LinearProblem, coordinate_ascent, factorised_posterior
 from slabnet.maths.enumeration import enumerate_linear
 
 PSI, SIGMA_BETA, PHI = 0.2, 1.5, 0.5
 CORRELATIONS = (0.0, 0.5, 0.9, 0.99)
 P, N, SEEDS = 8, 100, range(50)
+FEW, MEMBERS, SHARED = 60, 5, range(30)  # rows, members and data sets where columns stand for each other
+SHORT = 500  # epochs of those fits, which start from the data
+SURE = 0.9
 STRONG = 0.95
 RANDOM_STARTS = 64
+KEYS = ("study", "correlation", "seed")
 
 
 def designs(p: int, n: int, correlation: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -28,6 +36,15 @@ def designs(p: int, n: int, correlation: float, seed: int) -> tuple[Tensor, Tens
     x = math.sqrt(n) * q @ torch.linalg.cholesky(covariance).T
     beta = torch.where(torch.arange(p) % 2 == 0, 0.4 * torch.randn(p, generator=generator, dtype=torch.float64), 0.0)
     return x, x @ beta + math.sqrt(PHI) * torch.randn(n, generator=generator, dtype=torch.float64)
+
+
+def near_duplicates(n: int, correlation: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Independent columns but for the second, which is nearly the first; three of them matter, among them the first."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, P, generator=generator, dtype=torch.float64)
+    x[:, 1] = correlation * x[:, 0] + math.sqrt(1 - correlation**2) * x[:, 1]
+    noise = math.sqrt(PHI) * torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, x @ torch.tensor([0.7, 0, 0.5, 0, -0.5, 0, 0, 0], dtype=torch.float64) + noise
 
 
 def linear_layer(p: int, psi: float, sigma_beta: float) -> sn.Linear:
@@ -65,81 +82,76 @@ def best_factorised(x: Tensor, y: Tensor, *, phi: float, psi: float, sigma_beta:
     return layer, float(bound(layer, x, y, phi).detach())
 
 
+def network(p: int, psi: float, sigma_beta: float, phi: float, seed: int, members: int = 1) -> sn.Network:
+    """A linear model with an intercept, as `sn.mlp` makes it."""
+    prior = sn.Prior(psi=psi, sigma_beta=sigma_beta)
+    return sn.mlp((p, 1), prior=prior, likelihood=sn.Gaussian(phi=phi), seed=seed, members=members)
+
+
 def fitted(x: Tensor, y: Tensor, *, phi: float, psi: float, sigma_beta: float, seed: int) -> sn.Linear:
     """What `sn.fit` makes of a one-layer network (with an intercept) under the default `TrainConfig`."""
-    prior = sn.Prior(psi=psi, sigma_beta=sigma_beta)
-    net = sn.mlp((x.shape[1], 1), prior=prior, likelihood=sn.Gaussian(phi=phi), seed=seed)
+    net = network(x.shape[1], psi, sigma_beta, phi, seed)
     sn.fit(net, (x.float(), y.float()[:, None]), sn.TrainConfig(), seed=seed, progress="off")
+    return only_layer(net)
+
+
+def only_layer(net: sn.Network) -> sn.Linear:
+    """The one layer of a linear network, in double precision."""
     layer = net.double().body[1]
     assert isinstance(layer, sn.Linear)
     return layer
 
 
-def measure() -> list[dict[str, Any]]:
-    rows = []
-    for correlation in CORRELATIONS:
-        names = ("best", "fit", "alpha", "median", "mean", "lost", "strong")
-        gaps: dict[str, list[float]] = {name: [] for name in names}
-        for seed in SEEDS:
-            x, y = designs(P, N, correlation, seed)
-            x1 = torch.cat([x, x.new_ones(N, 1)], 1)
-            known = {"phi": PHI, "psi": PSI, "sigma_beta": SIGMA_BETA}
-            exact = enumerate_linear(x1, y, **known)
-            _, value = best_factorised(x1, y, **known)
-            layer = fitted(x, y, seed=seed, **known)
-            gaps["best"].append(exact.log_evidence - value)
-            gaps["fit"].append(exact.log_evidence - float(bound(layer, x, y, PHI).detach()))
-            alpha, means = (
-                torch.cat([getattr(part, name).detach().flatten() for part in (layer.weight, layer.bias)])
-                for name in ("alpha", "mu")
-            )
-            gaps["alpha"].append(float((alpha - exact.alpha).abs().mean()))
-            gaps["mean"].append(float((x1 @ (alpha * means - exact.mean)).square().mean().sqrt()))
-            gaps["median"].append(float(((alpha > 0.5) == (exact.alpha > 0.5)).double().mean()))
-            strong = exact.alpha > STRONG
-            gaps["strong"].append(float(strong.sum()))
-            gaps["lost"].append(float((strong & (alpha < 0.5)).sum()))
-        totals = {name: sum(values) for name, values in gaps.items()}
-        means_of = {name: total / len(SEEDS) for name, total in totals.items()}
-        rows.append({"correlation": correlation} | means_of | {name: totals[name] for name in ("lost", "strong")})
-    return rows
+def both_alphas(layer: sn.Linear) -> Tensor:
+    """Inclusion probabilities of the weights, then of the intercept."""
+    assert layer.bias is not None
+    return torch.cat([layer.weight.alpha.flatten(), layer.bias.alpha]).detach()
 
 
-def _page_of_best(record: dict[str, Any]) -> str:
-    """The page of a record that measures the best factorised posterior only (8 inputs, 60 rows, 20 data sets)."""
-    rows = record["results"]
-    lines = [
-        "# How exact is the factorised posterior?",
-        "",
-        f"A linear model with {P} inputs, 60 rows and known noise has 2^{P} models, all of which can be enumerated",
-        "(`slabnet.maths.enumeration.enumerate_linear`). The variational posterior treats weights as independent.",
-        "Where the inputs are orthogonal that is no restriction: inclusion probabilities, means and spreads agree to",
-        "optimisation error (`tests/maths/test_enumeration.py`). Where they are correlated it is one; this is by how",
-        "much, as means over 20 simulated data sets with correlation r^|j-k| between inputs j and k.",
-        "",
-        "| r | log evidence minus bound | mean error of alpha | same median decision | RMS error of the fit |",
-        "|---|---|---|---|---|",
-    ]
-    for r in rows:
-        numbers = f"{r['evidence']:.4f} | {r['alpha']:.4f} | {r['median']:.1%} | {r['mean']:.4f}"
-        lines.append(f"| {r['correlation']} | {numbers} |")
-    lines += [
-        "",
-        "The bound never exceeds the evidence. Inputs that are strongly correlated can stand for each other, and",
-        "independent indicators cannot say that one of them is needed but not which: single inclusion probabilities",
-        f"are then to be read with care. The averaged fit is off by little (the noise has a standard deviation of "
-        f"{PHI**0.5:.2f}).",
-        "",
-        provenance(record),
-        "",
-    ]
-    return "\n".join(lines)
+def of_design(correlation: float, seed: int) -> Result:
+    """One design: gaps of the best factorised posterior and of the fit, and where their inclusions differ."""
+    x, y = designs(P, N, correlation, seed)
+    x1 = torch.cat([x, x.new_ones(N, 1)], 1)
+    known = {"phi": PHI, "psi": PSI, "sigma_beta": SIGMA_BETA}
+    exact = enumerate_linear(x1, y, **known)
+    _, value = best_factorised(x1, y, **known)
+    layer = fitted(x, y, seed=seed, **known)
+    assert layer.bias is not None
+    alpha, means = both_alphas(layer), torch.cat([layer.weight.mu.flatten(), layer.bias.mu]).detach()
+    strong = exact.alpha > STRONG
+    return {
+        "best": exact.log_evidence - value,
+        "fit": exact.log_evidence - float(bound(layer, x, y, PHI).detach()),
+        "alpha": float((alpha - exact.alpha).abs().mean()),
+        "mean": float((x1 @ (alpha * means - exact.mean)).square().mean().sqrt()),
+        "median": float(((alpha > 0.5) == (exact.alpha > 0.5)).double().mean()),
+        "strong": int(strong.sum()),
+        "lost": int((strong & (alpha < 0.5)).sum()),
+    }
+
+
+def of_members(study: str, correlation: float, seed: int) -> Result:
+    """Inclusions of a mixture of several posteriors, and of its first member, which is the fit of one posterior."""
+    make = near_duplicates if study == "duplicates" else lambda n, r, number: designs(P, n, r, number)
+    x, y = make(FEW, correlation, seed)
+    known = {"phi": PHI, "psi": PSI, "sigma_beta": SIGMA_BETA}
+    exact = enumerate_linear(torch.cat([x, x.new_ones(FEW, 1)], 1), y, **known)
+    net = network(P, seed=seed, members=MEMBERS, **known)
+    config = sn.TrainConfig(batch_size=FEW, epochs=SHORT)
+    sn.fit(net, (x.float(), y.float()[:, None]), config, seed=seed, progress="off")
+    assert isinstance(net, sn.Mixture)
+    each = torch.stack([both_alphas(only_layer(member)) for member in net.members])
+    alpha = (net.weights.double()[:, None] * each).sum(0)
+    return {
+        "one": float((each[0] - exact.alpha).abs().mean()),
+        "members": float((alpha - exact.alpha).abs().mean()),
+        "one sure": int(each[0][:2].max() > SURE),
+        "members sure": int(alpha[:2].max() > SURE),
+        "exact sure": int(exact.alpha[:2].max() > SURE),
+    }
 
 
 def page(record: dict[str, Any]) -> str:
-    rows = record["results"]
-    if "fit" not in rows[0]:
-        return _page_of_best(record)
     lines = [
         "# How exact is a fit?",
         "",
@@ -147,17 +159,22 @@ def page(record: dict[str, Any]) -> str:
         "enumerated (`slabnet.maths.enumeration.enumerate_linear`). Beside that stand two posteriors in which",
         "weights are independent: the best one there is (coordinate ascent from many starts, and a local search),",
         "and the one that `sn.fit` finds with the default `TrainConfig()`. Means over",
-        f"{len(SEEDS)} simulated data sets with correlation r^|j-k| between inputs j and k. A weight is strong if its",
-        f"exact inclusion probability is above {STRONG}, and lost if the fit then gives less than one half.",
+        f"{_count(record, 'designs')} simulated data sets with correlation r^|j-k| between inputs j and k. A weight is",
+        f"strong if its exact inclusion probability is above {STRONG}, and lost if the fit gives less than one half.",
         "",
-        "| r | evidence minus best bound | evidence minus bound of the fit | strong weights lost | mean error of alpha "
-        "| same median decision | RMS error of the fit |",
-        "|---|---|---|---|---|---|---|",
+        "| r | evidence minus best bound | evidence minus bound of the fit | largest gap of a fit to the best bound "
+        "| strong weights lost | mean error of alpha | same median decision | RMS error of the fit |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for r in rows:
-        bounds = f"{r['best']:.3f} | {r['fit']:.3f} | {r['lost']:.0f} of {r['strong']:.0f}"
-        lines.append(f"| {r['correlation']} | {bounds} | {r['alpha']:.4f} | {r['median']:.1%} | {r['mean']:.4f} |")
+    for correlation in CORRELATIONS:
+        rows = [r for r in record["results"] if r["study"] == "designs" and r["correlation"] == correlation]
+        mean = {name: sum(r[name] for r in rows) / len(rows) for name in ("best", "fit", "alpha", "median", "mean")}
+        lost, strong = (sum(r[name] for r in rows) for name in ("lost", "strong"))
+        worst = max(r["fit"] - r["best"] for r in rows)
+        bounds = f"{mean['best']:.3f} | {mean['fit']:.3f} | {worst:.3f} | {lost} of {strong}"
+        lines.append(f"| {correlation} | {bounds} | {mean['alpha']:.4f} | {mean['median']:.1%} | {mean['mean']:.4f} |")
     lines += [
+        *_about_members(record),
         "",
         "The bound never exceeds the evidence. Inputs that are strongly correlated can stand for each other, and",
         "independent indicators cannot say that one of them is needed but not which: single inclusion",
@@ -170,8 +187,59 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _count(record: dict[str, Any], study: str) -> int:
+    """How many data sets a study has for each correlation."""
+    seeds = [(r["correlation"], r["seed"]) for r in record["results"] if r["study"] == study]
+    return min(sum(1 for other, _ in seeds if other == one) for one, _ in seeds)
+
+
+def _about_members(record: dict[str, Any]) -> list[str]:
+    """A table of what several posteriors give."""
+    lines = [
+        "",
+        "## Columns that stand for each other",
+        "",
+        f"`sn.mlp(..., members={MEMBERS})` starts each member of a linear model at another local maximum of the bound",
+        "and weighs them by their bounds. The average of their inclusion probabilities then says what one posterior",
+        f"cannot: that one of several columns is needed, but not which. {FEW} rows, {P} inputs and an intercept, means",
+        f"over {_count(record, 'correlated')} data sets, `sn.fit` of {SHORT} epochs from the start that the data give.",
+        "In the last row the second column is nearly the first one (r = .99) and the others are independent; there a",
+        f"posterior is sure if it gives one of the two more than {SURE}.",
+        "",
+        f"| data | error of alpha, one posterior | {MEMBERS} members | exact posterior sure | one posterior sure "
+        f"| {MEMBERS} members sure |",
+        "|---|---|---|---|---|---|",
+    ]
+    for study, correlation, name in (
+        ("correlated", 0.9, "r = 0.9"),
+        ("correlated", 0.99, "r = 0.99"),
+        ("duplicates", 0.99, "near-duplicates"),
+    ):
+        rows = [r for r in record["results"] if r["study"] == study and r["correlation"] == correlation]
+        errors = [sum(r[key] for r in rows) / len(rows) for key in ("one", "members")]
+        sure = [f"{sum(r[key] for r in rows)} of {len(rows)}" for key in ("exact sure", "one sure", "members sure")]
+        sure = sure if study == "duplicates" else ["-"] * len(sure)
+        lines.append(f"| {name} | {errors[0]:.4f} | {errors[1]:.4f} | {' | '.join(sure)} |")
+    return lines
+
+
+def work(job: Result) -> Result:
+    """One job of a study."""
+    if job["study"] == "designs":
+        return of_design(job["correlation"], job["seed"])
+    return of_members(job["study"], job["correlation"], job["seed"])
+
+
+def jobs() -> list[Result]:
+    """Every data set; the studies take turns, so that one that was stopped has some of each."""
+    every = [{"study": "designs", "correlation": r, "seed": s} for s in SEEDS for r in CORRELATIONS]
+    kinds = (("correlated", 0.9), ("correlated", 0.99), ("duplicates", 0.99))
+    every += [{"study": study, "correlation": r, "seed": s} for s in SHARED for study, r in kinds]
+    return sorted(every, key=lambda job: job["seed"])
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    made = write_record("exactness", "python -m benchmarks.exactness", 0, measure())
+    made = run_all("exactness", "python -m benchmarks.exactness", KEYS, jobs(), work)
     write_page("exactness.md", page(made))
     print(page(made))

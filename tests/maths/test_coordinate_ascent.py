@@ -10,7 +10,13 @@ import torch
 from benchmarks.exactness import bound, designs, linear_layer
 from torch import Tensor
 
-from slabnet.maths.coordinate_ascent import LinearProblem, coordinate_ascent, factorised_posterior
+from slabnet.maths.coordinate_ascent import (
+    SAME,
+    LinearProblem,
+    coordinate_ascent,
+    factorised_maxima,
+    factorised_posterior,
+)
 
 PSI, SCALE, PHI = 0.2, 1.5, 0.5
 
@@ -66,3 +72,33 @@ def test_more_columns_than_are_searched() -> None:
     y = 2 * x[:, 3] - x[:, 50] + 0.5 * torch.randn(300, generator=generator, dtype=torch.float64)
     chosen = torch.sigmoid(factorised_posterior(problem_of(x, y)).omega[0]) > 0.5
     assert chosen.nonzero()[:, 0].tolist() == [3, 50]
+
+
+def test_the_maxima_are_the_best_of_all_that_the_sets_of_columns_lead_to() -> None:
+    for seed in range(3):
+        x, y = designs(5, n=60, correlation=0.9, seed=seed)
+        problem = problem_of(x, y)
+        sets = torch.tensor(list(itertools.product((False, True), repeat=5)))
+        several = problem.response(0, len(sets))
+        every = coordinate_ascent(several, several.ridge(sets), torch.where(sets, 3.0, -3.0).double(), 500)
+        chosen: list[int] = []
+        for i in every.bound.argsort(descending=True).tolist():
+            apart = [(torch.sigmoid(every.omega[i]) - torch.sigmoid(every.omega[j])).abs().max() for j in chosen]
+            chosen += [i] if all(distance > SAME for distance in apart) else []
+        found = factorised_maxima(problem, 3)
+        wanted = every.bound[chosen[:3]]
+        torch.testing.assert_close(torch.cat([one.bound for one in found]), wanted, atol=0.01, rtol=0)
+
+
+def test_maxima_of_several_responses_differ_in_one() -> None:
+    x, y = designs(4, n=60, correlation=0.99, seed=0)
+    one = problem_of(x, y)
+    both = LinearProblem(
+        one.gram, one.cross.expand(2, -1), one.precision.expand(2, -1), one.log_odds.expand(2, -1), SCALE
+    )
+    alone = factorised_maxima(one, 2)
+    found = factorised_maxima(both, 3)
+    torch.testing.assert_close(found[0].omega, alone[0].omega.expand(2, -1))
+    for k in (0, 1):
+        torch.testing.assert_close(found[1 + k].bound[k], alone[1].bound[0])
+        torch.testing.assert_close(found[1 + k].bound[1 - k], alone[0].bound[0])

@@ -13,6 +13,8 @@ import slabnet as sn
 from slabnet.config.settings import TrainConfig
 from slabnet.maths.enumeration import enumerate_linear
 from slabnet.model.drawing import drawable_layers
+from slabnet.training.batches import TensorBatches
+from slabnet.training.starts import DataStart, linear_bound
 
 KNOWN = {"phi": PHI, "psi": 0.2, "sigma_beta": 1.5}
 
@@ -123,3 +125,93 @@ def test_a_network_of_another_kind_is_left_alone() -> None:
     before = next(net.parameters()).detach().clone()
     sn.fit(net, (x.float(), y.float()), TrainConfig(epochs=1, lr=1e-12), likelihood="gaussian", progress="off")
     torch.testing.assert_close(next(net.parameters()).detach(), before)
+
+
+def near_duplicates(seed: int) -> tuple[Tensor, Tensor]:
+    """8 inputs of 60 rows, the second one the first with a little noise (r = .99)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(60, 8, generator=generator, dtype=torch.float64)
+    x[:, 1] = 0.99 * x[:, 0] + math.sqrt(1 - 0.99**2) * x[:, 1]
+    noise = math.sqrt(PHI) * torch.randn(60, generator=generator, dtype=torch.float64)
+    return x, x @ torch.tensor([0.7, 0, 0.5, 0, -0.5, 0, 0, 0], dtype=torch.float64) + noise
+
+
+def alpha_of(net: nn.Module) -> Tensor:
+    """Inclusion probabilities of the inputs of a linear network."""
+    layer = next(iter(drawable_layers(net).values()))
+    assert isinstance(layer, sn.Linear)
+    return layer.alpha[0].detach()
+
+
+def test_the_bound_of_a_linear_network_is_that_of_its_moments() -> None:
+    x, y = designs(8, 100, 0.9, 0)
+    prior = sn.Prior(psi=KNOWN["psi"], sigma_beta=KNOWN["sigma_beta"])
+    net = sn.mlp((8, 1), prior=prior, likelihood=sn.Gaussian(phi=PHI)).double()
+    rows = TensorBatches(x, y[:, None], 100)
+    DataStart().begin(net, net.likelihood, rows)
+    layer = next(iter(drawable_layers(net).values()))
+    found = linear_bound(net, net.likelihood, rows)
+    assert found == pytest.approx(float(bound(layer, x, y, PHI).detach()), abs=1e-6)  # type: ignore[arg-type]
+    assert linear_bound(sn.mlp((8, 3, 1), likelihood="gaussian"), net.likelihood, rows) is None
+
+
+def test_the_bound_of_a_logistic_network_is_near_that_of_draws() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    y = (torch.rand(300, generator=generator) < torch.sigmoid(1.5 * x[:, 0] - x[:, 2])).double()[:, None]
+    net = sn.mlp((4, 1), likelihood="bernoulli").double()
+    rows = TensorBatches(x, y, 100)
+    DataStart().begin(net, net.likelihood, rows)
+    with torch.no_grad():
+        drawn = [sn.elbo(net, net.likelihood, x, y, n=300, seed=s).elbo for s in range(200)]
+    assert linear_bound(net, net.likelihood, rows) == pytest.approx(float(torch.stack(drawn).mean()), abs=1.0)
+
+
+def test_members_say_that_near_duplicates_can_stand_for_each_other() -> None:
+    """A fit of 5 members, against all 2^8 models; one posterior is sure of one of the two columns."""
+    prior = sn.Prior(psi=KNOWN["psi"], sigma_beta=KNOWN["sigma_beta"], intercept_psi=1e-6)
+    for seed in range(3):
+        x, y = near_duplicates(seed)
+        exact = enumerate_linear(x, y, **KNOWN).alpha
+        error, surest = {}, {}
+        for members in (1, 5):
+            net = sn.mlp((8, 1), prior=prior, likelihood=sn.Gaussian(phi=PHI), members=members)
+            sn.fit(
+                net,
+                (x.float(), y.float()),
+                TrainConfig(epochs=5, batch_size=60, lr=1e-4, omega_lr=1e-4),
+                progress="off",
+            )
+            networks = net.members if isinstance(net, sn.Mixture) else (net,)
+            shares = net.weights if isinstance(net, sn.Mixture) else torch.ones(1)
+            alpha = (shares[:, None] * torch.stack([alpha_of(one) for one in networks])).sum(0)
+            error[members], surest[members] = float((alpha - exact).abs().mean()), float(alpha[:2].max())
+        assert error[5] < 0.3 * error[1]
+        assert surest[5] < 0.9 < surest[1]
+        assert float(exact[:2].max()) < 0.9
+
+
+def test_members_that_say_the_same_share_one_weight() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 2, generator=generator)
+    net = sn.mlp((2, 1), likelihood="gaussian", members=4)
+    sn.fit(
+        net, (x, 3 * x[:, :1] + 0.1 * torch.randn(200, 1, generator=generator)), TrainConfig(epochs=1), progress="off"
+    )
+    assert isinstance(net, sn.Mixture)
+    first = [alpha_of(one) for one in net.members]
+    alike = [k for k in range(4) if float((first[k] - first[0]).abs().max()) < 0.5]
+    assert len(alike) >= 2
+    assert float(net.weights[alike].sum()) > 0.5
+    assert float(net.weights[alike].std()) < 0.05
+
+
+def test_weights_that_were_given_to_fitted_members_stay() -> None:
+    x, y = near_duplicates(0)
+    net = sn.mlp((8, 1), likelihood=sn.Gaussian(phi=PHI), members=2)
+    quick = TrainConfig(epochs=1, batch_size=60)
+    sn.fit(net, (x.float(), y.float()), quick, progress="off")
+    assert isinstance(net, sn.Mixture)
+    net.weigh([0.9, 0.1])
+    sn.fit(net, (x.float(), y.float()), quick, progress="off")
+    assert net.weights.tolist() == pytest.approx([0.9, 0.1])

@@ -12,6 +12,7 @@ Correlated columns can stand for each other, and the bound then has many local m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,8 @@ SWEEPS, CLOSE = 200, 1e-6  # of coordinate ascent at most, and the change of alp
 SEARCHED = 100  # columns up to which sets of columns are searched
 TRIED, ROUNDS = 48, 60  # changes of a set that are tried at once, and how often
 GAIN = 1e-3  # nats: a smaller one is not worth another round
+SAME = 0.5  # maxima whose alphas are all closer than this are taken for one
+MOST_MAXIMA = 100  # that are held while more are looked for
 SURE = 3.0  # omega of what a start takes in; its negative of what it leaves out
 
 
@@ -113,46 +116,77 @@ def factorised_posterior(problem: LinearProblem) -> Factorised:
 
     With more than `SEARCHED` columns the starts alone are compared.
     """
+    return factorised_maxima(problem, 1)[0]
+
+
+def factorised_maxima(problem: LinearProblem, count: int) -> list[Factorised]:
+    """The best `count` different local maxima that are found, fewer where there are fewer; the best one first.
+
+    With several responses each maximum behind the first differs from it in one response, by the next best one there.
+    """
     everything = torch.ones_like(problem.log_odds, dtype=torch.bool)
     ridge = problem.ridge(everything)
     starts = [coordinate_ascent(problem, ridge, torch.full_like(ridge, omega)) for omega in (SURE, 0.0, -SURE)]
-    best = starts[0]
-    for other in starts[1:]:
-        best = _better(best, other)
-    if problem.gram.shape[0] > SEARCHED:
-        return best
-    rows = [_search(problem, k, best) for k in range(len(ridge))]
-    return Factorised(*(torch.cat([getattr(row, name) for row in rows]) for name in ("mu", "sigma", "omega", "bound")))
+    searched = problem.gram.shape[0] <= SEARCHED
+    rows = []
+    for k in range(len(ridge)):
+        of_row = [Factorised(*(part[k : k + 1] for part in _parts(start))) for start in starts]
+        rows.append(_search(problem, k, of_row, count) if searched else _different(of_row, count))
+    best = [maxima[0] for maxima in rows]
+    others = [(float(m.bound - best[k].bound), k, m) for k, maxima in enumerate(rows) for m in maxima[1:]]
+    others.sort(key=lambda other: -other[0])
+    changed = [[m if k == row else top for k, top in enumerate(best)] for _, row, m in others[: count - 1]]
+    return [_together(parts) for parts in (best, *changed)]
 
 
-def _better(one: Factorised, other: Factorised) -> Factorised:
-    """For each row the one with the larger bound."""
-    takes = other.bound > one.bound
-    parts = [torch.where(takes[:, None], b, a) for a, b in ((one.mu, other.mu), (one.omega, other.omega))]
-    return Factorised(parts[0], one.sigma, parts[1], torch.where(takes, other.bound, one.bound))
+def _parts(one: Factorised) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return one.mu, one.sigma, one.omega, one.bound
 
 
-def _search(problem: LinearProblem, k: int, best: Factorised) -> Factorised:
-    """Response k: change the set of columns by one or two as long as that raises the bound."""
-    current = Factorised(*(part[k : k + 1] for part in (best.mu, best.sigma, best.omega, best.bound)))
+def _together(rows: Sequence[Factorised]) -> Factorised:
+    return Factorised(*(torch.cat(parts) for parts in zip(*(_parts(row) for row in rows), strict=True)))
+
+
+def _different(maxima: Sequence[Factorised], count: int) -> list[Factorised]:
+    """The best of the maxima (of one row each), without those that nearly say the same as a better one."""
+    chosen: list[Factorised] = []
+    for one in sorted(maxima, key=lambda one: -float(one.bound)):
+        alpha = torch.sigmoid(one.omega)
+        if all(float((alpha - torch.sigmoid(other.omega)).abs().max()) > SAME for other in chosen):
+            chosen.append(one)
+    return chosen[:count]
+
+
+def _search(problem: LinearProblem, k: int, starts: list[Factorised], count: int) -> list[Factorised]:
+    """Response k: change the set of columns by one or two, from the best maximum as long as that raises the bound.
+
+    Where more than one maximum is asked for, the next ones are gone on from too.
+    """
+    pool = _different(starts, MOST_MAXIMA)
     seen: set[tuple[bool, ...]] = set()
     for _ in range(ROUNDS):
-        inside = current.omega[0] > 0
-        sets = [s for s in _neighbours(problem.gram, inside) if tuple(s.tolist()) not in seen][:TRIED]
-        if not sets:
+        for current in pool[:count]:
+            inside = current.omega[0] > 0
+            sets = [s for s in _neighbours(problem.gram, inside) if tuple(s.tolist()) not in seen][:TRIED]
+            if sets:
+                break
+        else:
             break
         seen.update(tuple(s.tolist()) for s in sets)
-        tried = torch.stack(sets)
-        several = problem.response(k, len(sets))
-        start = torch.where(tried, SURE, -SURE).to(problem.gram)
-        climbed = coordinate_ascent(several, several.ridge(tried), start, SWEEPS // 4)
-        top = int(climbed.bound.argmax())
-        if climbed.bound[top] <= current.bound[0] + GAIN:
-            continue
-        current = Factorised(
-            *(part[top : top + 1] for part in (climbed.mu, climbed.sigma, climbed.omega, climbed.bound))
-        )
-    return coordinate_ascent(problem.response(k, 1), current.mu, current.omega)
+        best, climbed = float(pool[0].bound), _climbed(problem, k, torch.stack(sets))
+        pool = _different([*pool, *climbed], MOST_MAXIMA)
+        if count == 1 and not float(pool[0].bound) > best + GAIN and len(sets) < TRIED:
+            break
+    one = problem.response(k, 1)
+    return _different([coordinate_ascent(one, m.mu, m.omega) for m in pool[: 2 * count]], count)
+
+
+def _climbed(problem: LinearProblem, k: int, sets: Tensor) -> list[Factorised]:
+    """The local maxima that sets of columns lead to."""
+    several = problem.response(k, len(sets))
+    start = torch.where(sets, SURE, -SURE).to(problem.gram)
+    climbed = coordinate_ascent(several, several.ridge(sets), start, SWEEPS // 4)
+    return [Factorised(*(part[i : i + 1] for part in _parts(climbed))) for i in range(len(sets))]
 
 
 def _neighbours(gram: Tensor, inside: Tensor) -> list[Tensor]:

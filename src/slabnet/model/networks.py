@@ -73,7 +73,9 @@ def mlp(
         that read one hidden unit; both may be given. `column_inclusion` gives their posterior probabilities.
     column_groups: inputs that have one gate together, by name; psi_gate: the chance of a gate to be open before the
         data, a number or `Beta(a, b)`; None learns it from `Beta(1, 1)`.
-    members: more than one makes a `Mixture` of as many posteriors, each from a start of its own.
+    members: more than one makes a `Mixture` of as many posteriors, each from a start of its own. Without hidden layers
+        `fit` starts them at different maxima of the bound and weighs them by it: they then say which inputs can stand
+        for each other.
 
     >>> net = mlp((4, 8, 3))
     >>> net(torch.zeros(5, 4)).shape

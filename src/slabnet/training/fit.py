@@ -6,7 +6,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from slabnet.training.convergence import active_weights
 from slabnet.training.loop import Loop, OnEpoch
 from slabnet.training.members import Fixed, fit_members
 from slabnet.training.progress import Part, Show, Watch
-from slabnet.training.setup import set_up
+from slabnet.training.setup import Setup, set_up
+from slabnet.training.starts import DataStart
 from slabnet.training.state import start
 from slabnet.training.teacher import Teacher, taught
 
@@ -91,9 +92,9 @@ def fit(
     task = _Task(train, config, n, likelihood, validation, progress, on_epoch, resume, part)
     if isinstance(net, Mixture):
         whole = resolve_likelihood(net, likelihood)
-        one = replace(task, likelihood=None)
-        return fit_members(net, one.run, whole, fixed, config.seed if seed is None else seed, settings)
-    return task.run(net, fixed, config.seed if seed is None else seed, settings, None)
+        one = replace(task, likelihood=None, begin=DataStart(len(net.members)))
+        return fit_members(net, one.run, one.begin, whole, fixed, config.seed if seed is None else seed, settings)
+    return task.run(net, fixed, config.seed if seed is None else seed, settings)
 
 
 def _check(net: object, config: object, progress: Show, resumes_nothing: bool) -> None:
@@ -119,17 +120,25 @@ class _Task:
     on_epoch: OnEpoch | None
     resume: bool
     part: Part | None
+    begin: DataStart = field(default_factory=DataStart)
 
     def run(
-        self, net: nn.Module, fixed: Fixed, seed: Seed, checkpoints: Checkpoints | None, label: str | None
+        self, net: nn.Module, fixed: Fixed, seed: Seed, checkpoints: Checkpoints | None, member: int = 0
     ) -> History:
         """One run of Algorithm 1, written to the folder of `checkpoints`."""
         config = _as_before(self.config, checkpoints) if self.resume and checkpoints is not None else self.config
-        setup = set_up(net, self.train, config, self.n, self.likelihood, self.validation, fixed, seed)
-        state, group = start(setup), setup.group
-        usual = Part(label or ("post-train" if setup.post else "fit"))
+        given = (self.train, config, self.n, self.likelihood, self.validation)
+        setup = set_up(net, *given, fixed, seed, self.begin, member)
+        several = self.begin.members
+        usual = Part(f"member {member + 1} of {several}" if several > 1 else "post-train" if setup.post else "fit")
+        history = self._loop(setup, usual, checkpoints)
+        setup.finish()
+        return history
+
+    def _loop(self, setup: Setup, usual: Part, checkpoints: Checkpoints | None) -> History:
+        state, group, config = start(setup), setup.group, setup.config
         show: Show = self.progress if group.leads else "off"
-        watch = Watch(show, setup.epochs, setup.data.n, self.part or usual, lambda: active_weights(net))
+        watch = Watch(show, setup.epochs, setup.data.n, self.part or usual, lambda: active_weights(setup.net))
         with (
             watch,
             _own_dropout(setup.drops, setup.seed),

@@ -16,32 +16,43 @@ from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture, member_seed
 from slabnet.model.network import Network
 from slabnet.training.checkpoints import Checkpoints
+from slabnet.training.starts import DataStart
 
 Fixed = Selection | Literal["alpha"] | None
-FitOne = Callable[[Network, Fixed, int, Checkpoints | None, str], History]
+FitOne = Callable[[Network, Fixed, int, Checkpoints | None, int], History]
 
 
 def fit_members(
-    net: Mixture, fit_one: FitOne, likelihood: Likelihood, fixed: Fixed, seed: Seed, checkpoint: Checkpoints | None
+    net: Mixture,
+    fit_one: FitOne,
+    begin: DataStart,
+    likelihood: Likelihood,
+    fixed: Fixed,
+    seed: Seed,
+    checkpoint: Checkpoints | None,
 ) -> History:
-    """Train every member by `fit_one(network, fixed, seed, checkpoint, label)`, each with a dispersion of its own.
+    """Train every member by `fit_one(network, fixed, seed, checkpoint, number)`, each with a dispersion of its own.
 
     The dispersion of the mixture is then one for all: each parameter of its posterior is the mean over the members.
+    Linear members that began at different maxima (`begin`) are weighed by their bounds.
     """
-    number, count = seed_number(seed, "fit"), len(net.members)
+    number = seed_number(seed, "fit")
     learned, histories = [], []
     for k, (member, masks) in enumerate(zip(net.members, _fixed_of(net, fixed), strict=True)):
         alone = copy.deepcopy(likelihood)
         member.take_likelihood(alone)
         checkpoints = None if checkpoint is None else replace(checkpoint, folder=member_folder(checkpoint.folder, k))
         try:
-            histories.append(fit_one(member, masks, member_seed(number, k), checkpoints, f"member {k + 1} of {count}"))
+            histories.append(fit_one(member, masks, member_seed(number, k), checkpoints, k))
         finally:
             net.take_likelihood(likelihood)
         learned.append(alone)
     device, dtype = next((p.device, p.dtype) for p in net.members[0].parameters())
     net.to(device, dtype)
     net.take_likelihood(likelihood)
+    weights = begin.weights(net.members)
+    if weights is not None:
+        net.weigh(weights)
     _average(likelihood, learned, net.weights.tolist())
     return joined(histories, net.weights.tolist())
 

@@ -23,7 +23,7 @@ from slabnet.model.likelihoods import Likelihood, Response, Target, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
-from slabnet.training.starts import start_from_data
+from slabnet.training.starts import DataStart
 from slabnet.training.validation import hold_out
 
 Pair = tuple[Tensor, Response]
@@ -35,6 +35,7 @@ class Setup:
 
     post: nothing is being selected any more, so that there is no ramp. samples: draws a step.
     rank_key: what keys this process's noise, empty where all processes draw the same weights.
+    start: where weights start that wait for the data, and `member`: of how many members this is which.
     one_pass: gradient and step of the weights may be computed together. drops: torch's own Dropout is used.
     """
 
@@ -53,6 +54,8 @@ class Setup:
     epochs: int
     post: bool
     samples: int
+    start: DataStart
+    member: int
 
     @property
     def pretrained(self) -> int:
@@ -105,8 +108,15 @@ class Setup:
         self.net.to(self.device, self.dtype)
         attach_likelihood(self.net, self.likelihood.to(self.device, self.dtype))
         if not self.post:
-            start_from_data(self.net, self.likelihood, self.data)
+            self.start.begin(self.net, self.likelihood, self.data, self.member)
         self.group.spread(self.tensors())
+
+    def finish(self) -> None:
+        """Note how good the posterior is that a start from the data has led to."""
+        bound = self.start.bound_of(self.net, self.likelihood, self.data, self.member)
+        if bound is not None:
+            self.group.spread([bound])
+            self.start.bounds[self.member] = float(bound)
 
     def describe(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed: configuration, network, data."""
@@ -136,6 +146,8 @@ def set_up(
     validation: tuple[Any, Any] | None,
     fixed: Selection | Literal["alpha"] | None,
     seed: Seed | None,
+    begin: DataStart,
+    member: int,
 ) -> Setup:
     """Check and prepare what `fit` was given. Bad input is refused here, and the network is as it was."""
     device = pick_device(config.device)
@@ -164,6 +176,8 @@ def set_up(
         epochs=config.epochs_for(data.n),
         post=fixed is not None or any(layer.decided for layer in layers.values()),
         samples=max(config.samples, members_of(net) or 1),  # an ensemble trains all its members at once
+        start=begin,
+        member=member,
     )
 
 

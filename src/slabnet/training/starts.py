@@ -9,11 +9,13 @@ outputs in one layer the model is (generalised) linear, and its factorised poste
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from slabnet.maths.coordinate_ascent import Factorised, LinearProblem, factorised_posterior
+from slabnet.maths.coordinate_ascent import SAME, Factorised, LinearProblem, factorised_maxima
 from slabnet.model.layers import Linear
 from slabnet.model.likelihoods import Likelihood, Response, response_of
 from slabnet.model.networks import direct_weights
@@ -27,35 +29,124 @@ LARGEST_OMEGA = 15.0  # alpha is then 1 to 3e-7: a larger one would never come b
 LEAST_CURVATURE = 1e-3
 
 
-def start_from_data(net: nn.Module, likelihood: Likelihood, data: Batches) -> None:
-    """Start the weights that wait for it, and the dispersion with them; leave everything as it is where that fails."""
+class DataStart:
+    """The start of one network, or of the members of a mixture: member k takes the k-th best local maximum.
+
+    Several maxima say which columns stand for each other. What was solved for one member serves the others.
+    """
+
+    def __init__(self, members: int = 1) -> None:
+        self.members = members
+        self.bounds: dict[int, float] = {}
+        self._begun: set[int] = set()
+        self._solved: dict[str, tuple[list[Factorised], list[Tensor]] | None] = {}
+
+    def begin(self, net: nn.Module, likelihood: Likelihood, data: Batches, member: int = 0) -> None:
+        """Start the weights that wait for it, and the dispersion with them; where that fails all stays as it is."""
+        rows = _linear_rows(net, data)
+        if rows is None or bool((rows.layer.weight.mu[:, rows.columns] != 0).any()):
+            return
+        key = str(rows.layer.prior.spec())
+        if key not in self._solved:
+            before = [p.detach().clone() for p in likelihood.parameters()]
+            maxima = _solve(rows, likelihood, self.members)
+            after = [p.detach().clone() for p in likelihood.parameters()]
+            self._solved[key] = None if maxima is None else (maxima, after)
+            _put(likelihood, before)
+        solved = self._solved[key]
+        if solved is None:
+            return
+        maxima, dispersion = solved
+        _put(likelihood, dispersion)
+        _take(rows.layer, rows.columns, maxima[member % len(maxima)])
+        self._begun.add(member)
+
+    def bound_of(self, net: nn.Module, likelihood: Likelihood, data: Batches, member: int) -> Tensor | None:
+        """The bound of a member that began here, as one of several; None of any other."""
+        value = linear_bound(net, likelihood, data) if self.members > 1 and member in self._begun else None
+        return None if value is None else torch.tensor(value, dtype=torch.float64)
+
+    def weights(self, networks: Sequence[nn.Module]) -> Tensor | None:
+        """Shares of the members by their bounds; None where one of them did not begin here."""
+        if len(self.bounds) < len(networks):
+            return None
+        return weights_by_bound(networks, [self.bounds[k] for k in range(len(networks))])
+
+
+class _LinearRows(NamedTuple):
+    """The layer where a network is linear, which of its columns read inputs, and rows of [inputs, 1] to solve it by.
+
+    scaled: how many rows of the data each of these stands for.
+    """
+
+    layer: Linear
+    columns: Tensor
+    x: Tensor
+    y: Response
+    scaled: float
+
+    @property
+    def counts(self) -> Tensor:
+        """How often each row counts."""
+        given = None if isinstance(self.y, Tensor) else self.y.weight
+        return self.x.new_ones(len(self.x), 1) if given is None else given.double()[:, None]
+
+
+def _linear_rows(net: nn.Module, data: Batches) -> _LinearRows | None:
+    """None where the network is not linear, or the rows are not at hand."""
     direct = direct_weights(net)
     if direct is None or not isinstance(data, TensorBatches) or len(direct.columns) > MOST_COLUMNS:
-        return
-    if data.x.device.type == "mps":  # which has no float64
-        return
-    layer, columns = direct.layer, direct.columns
-    if not layer.closed_form or bool((layer.weight.mu[:, columns] != 0).any()):
-        return
+        return None
+    if data.x.device.type == "mps" or not direct.layer.closed_form:  # the first has no float64
+        return None
     rows = torch.arange(0, data.n, max(1, math.ceil(data.n / MOST_ROWS)), device=data.x.device)
     x = data.x[rows].flatten(1).double()
-    x = torch.cat([x, x.new_ones(len(x), 1)], 1) if layer.bias is not None else x
-    before = [p.detach().clone() for p in likelihood.parameters()]
-    posterior = _solve(layer, columns, likelihood, x, data.y[rows], data.n / len(rows))
-    if posterior is None:
-        with torch.no_grad():
-            for parameter, value in zip(likelihood.parameters(), before, strict=True):
-                parameter.copy_(value)
-        return
-    _take(layer, columns, posterior)
+    x = torch.cat([x, x.new_ones(len(x), 1)], 1) if direct.layer.bias is not None else x
+    return _LinearRows(direct.layer, direct.columns, x, data.y[rows], data.n / len(rows))
 
 
-def _solve(
-    layer: Linear, columns: Tensor, likelihood: Likelihood, x: Tensor, y: Response, scaled: float
-) -> Factorised | None:
-    """The factorised posterior of the linear model, None where nothing better than mean zero was found."""
-    log_odds, scale = _prior(layer, columns)
-    counts = x.new_ones(len(x), 1) if isinstance(y, Tensor) or y.weight is None else y.weight.double()[:, None]
+@torch.no_grad()
+def _put(likelihood: Likelihood, values: Sequence[Tensor]) -> None:
+    for parameter, value in zip(likelihood.parameters(), values, strict=True):
+        parameter.copy_(value)
+
+
+def linear_bound(net: nn.Module, likelihood: Likelihood, data: Batches) -> float | None:
+    """The bound of a network of one linear layer in closed form; None for any other.
+
+    The log-likelihood is averaged over the posterior by its quadratic around the mean: exactly, where it is Gaussian.
+    """
+    rows = _linear_rows(net, data)
+    if rows is None:
+        return None
+    with torch.no_grad():
+        moments, _ = rows.layer.moments(rows.layer.blocks())
+        mean, variance = (
+            torch.cat([part if part.ndim > 1 else part[:, None] for part in parts], 1).double()
+            for parts in zip(*moments, strict=True)
+        )
+        eta, spread = rows.x @ mean.T, (rows.counts * rows.x**2).sum(0) @ variance.T
+        fitted = _fit(likelihood, eta, rows.y)
+        curvature = _quadratic(likelihood, eta, rows.y, float(rows.counts.sum()))[1]
+        divergence = float(rows.layer.kl()) + float(likelihood.kl())
+    return rows.scaled * (fitted - 0.5 * float(curvature @ spread)) - divergence
+
+
+def weights_by_bound(networks: Sequence[nn.Module], bounds: Sequence[float]) -> Tensor:
+    """Shares of the members of a mixture of linear networks: exp(bound), which is best where members do not overlap.
+
+    Members that nearly say the same count as one, and divide its share.
+    """
+    alphas = [direct.layer.alpha.detach() for net in networks if (direct := direct_weights(net)) is not None]
+    alike = torch.stack([torch.stack([(one - other).abs().max() < SAME for other in alphas]) for one in alphas])
+    values = torch.tensor(bounds, dtype=torch.float64)
+    return torch.softmax(values - alike.double().sum(1).log().to(values), 0)
+
+
+def _solve(rows: _LinearRows, likelihood: Likelihood, count: int) -> list[Factorised] | None:
+    """The best factorised posteriors of the linear model, None where nothing better than mean zero was found."""
+    x, y, scaled, counts = rows.x, rows.y, rows.scaled, rows.counts
+    log_odds, scale = _prior(rows.layer, rows.columns)
     gram = scaled * (counts * x).T @ x
     eta = x.new_zeros(len(x), len(log_odds))
     first = _fit(likelihood, eta, y)
@@ -69,10 +160,10 @@ def _solve(
         if number < RIDGE_ROUNDS:
             mean = problem.ridge(log_odds > -PIN)
         else:
-            posterior = factorised_posterior(problem)
-            mean = torch.sigmoid(posterior.omega) * posterior.mu
+            maxima = factorised_maxima(problem, count if number == RIDGE_ROUNDS + SEARCH_ROUNDS - 1 else 1)
+            mean = torch.sigmoid(maxima[0].omega) * maxima[0].mu
         eta = x @ mean.T
-    return posterior if _fit(likelihood, eta, y) >= first else None
+    return maxima if _fit(likelihood, eta, y) >= first else None
 
 
 def _prior(layer: Linear, columns: Tensor) -> tuple[Tensor, float]:
@@ -103,11 +194,11 @@ def _dtype(likelihood: Likelihood, y: Response) -> torch.dtype:
 def _quadratic(likelihood: Likelihood, eta: Tensor, y: Response, count: float) -> tuple[Tensor, Tensor]:
     """Slope of the log-likelihood at each row and output, and its mean curvature for each output over `count` rows."""
     with torch.enable_grad():
-        at = eta.to(_dtype(likelihood, y)).requires_grad_()
+        at = eta.to(_dtype(likelihood, y), copy=True).requires_grad_()
         (slope,) = torch.autograd.grad(likelihood.total(at, y), at, create_graph=True)
         curved = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
     curvature = -torch.stack([each.double().sum() for each in curved]) / count
-    return slope.detach().double(), curvature.clamp_min(LEAST_CURVATURE)
+    return slope.detach().double(), curvature.detach().clamp_min(LEAST_CURVATURE)
 
 
 def _dispersion(likelihood: Likelihood, eta: Tensor, y: Response, scaled: float) -> None:
