@@ -182,7 +182,7 @@ def test_what_cannot_be_cut_is_left_whole() -> None:
     assert not can_cut(sn.mlp((4, 3, 2), prior=sn.Prior(sigma_beta="learned")))
     assert not can_cut(sn.mlp((4, 3, 2), method="gaussian"))
     assert not can_cut(sn.mlp((4, 3, 2), method="deterministic"))
-    assert not can_cut(sn.convnet((1, 8, 8), 3))
+    assert not can_cut(sn.convnet((1, 8, 8), 3, prior=sn.Prior(psi=sn.Beta())))
 
 
 def test_where_skips_carry_all_there_is_a_unit_stays() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,14 @@ class Densities:
     active_weights: int | None = None
     neurons: int = 0
     active_neurons: int | None = None
+
+
+class Counts(NamedTuple):
+    """Weights of kernels, weights of linear layers and intercepts, counted apart; those of units on a path."""
+
+    kernels: int
+    linear: int
+    intercepts: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,19 @@ class Selection:
         Where paths are not known, every weight of the masks counts; `total.median_weights` always counts those.
         """
         return self.total.median_weights if self.total.active_weights is None else self.total.active_weights
+
+    @property
+    def counts(self) -> Counts:
+        """Weights of convolutional kernels, weights of linear layers, and intercepts of units on a path."""
+        kernels = linear = intercepts = 0
+        for name, (weight, *bias) in self.masks.items():
+            active = weight if self.active is None else self.active[name]
+            if weight.ndim > 2:
+                kernels += int(active.sum())
+            else:
+                linear += int(active.sum())
+            intercepts += int((bias[0] & active.flatten(1).any(1)).sum()) if bias else 0
+        return Counts(kernels, linear, intercepts)
 
     @property
     def density(self) -> float:

@@ -36,6 +36,7 @@ def describe_layers(net: Network, chosen: Selection | None) -> list[dict[str, An
         if chosen is not None:
             numbers = chosen.layers[name]
             part |= {"median": numbers.median, "active": numbers.active, "active_neurons": numbers.active_neurons}
+            part |= {"active_weights": numbers.active_weights}
         layers.append(part)
     return layers
 

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import NetworkConfig, Prior, Recipe, Start, TrainConfig
@@ -17,8 +17,21 @@ PAPERS_TABLES, PAPERS_TEXT = (400, 600), (400, 600, 600)  # hidden layers
 Changes = dict[str, dict[str, Any]]  # table -> setting -> value, as in a recipe
 
 
+class Maps(Settings):
+    """The convolutions of a network for images, which stand before its hidden layers; arguments as in `convnet`."""
+
+    channels: tuple[int, ...]
+    kernel_size: int = 5
+    padding: str = "valid"
+    pool: int = 2
+
+
 class Plan(Settings):
-    """One run, with everything it depends on: the same plan gives the same record."""
+    """One run, with everything it depends on: the same plan gives the same record.
+
+    maps: convolutions, where there are any. post_alpha: whether the whole posterior is post-trained too, not only the
+        chosen model.
+    """
 
     dataset: str
     profile: str
@@ -30,6 +43,18 @@ class Plan(Settings):
     post: TrainConfig
     departures: tuple[str, ...] = ()
     fold: tuple[int, int] | None = None  # number, from 0, and how many; None: the data set's own test rows
+    maps: Maps | None = None
+    post_alpha: bool = True
+
+    @model_serializer(mode="wrap")
+    def _without_what_came_later(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan without convolutions is written as it was before there were any."""
+        written: dict[str, Any] = usual(self)
+        return {
+            name: value
+            for name, value in written.items()
+            if (name, value) not in (("maps", None), ("post_alpha", True))
+        }
 
     @property
     def method(self) -> str:
@@ -54,6 +79,7 @@ class Profile(Settings):
     """A recipe, what post-training changes in it, and what each method changes.
 
     departures: where the settings are not those of the paper's text, to be printed with every table.
+    network: what is not as in the recipe; maps, post_alpha: see `Plan`. prior: what every method changes.
 
     >>> Profile.named("paper").plan("mnist", "gaussian", 3).train.kl
     'exact'
@@ -63,6 +89,10 @@ class Profile(Settings):
     summary: str
     recipe: str
     departures: tuple[str, ...] = ()
+    network: dict[str, Any] = Field(default_factory=dict)
+    maps: Maps | None = None
+    post_alpha: bool = True
+    prior: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     post: dict[str, Any] = Field(default_factory=dict)
     methods: dict[str, Changes] = Field(default_factory=dict)
@@ -99,27 +129,33 @@ class Profile(Settings):
         train = profiles | shorter | {"seed": seed}
         post = train | {"omega_settle_epoch": None, "ramp_epochs": 0} | self.post | changes.get("post", {})
         post |= {"seed": seed + 1} | ({} if post_epochs is None else {"epochs": post_epochs})
-        network = base.network.model_dump() | changes.get("network", {}) | {"method": method}
+        network = base.network.model_dump() | self.network | changes.get("network", {}) | {"method": method}
         network |= {} if hidden is None else {"hidden": hidden}
         return Plan(
             dataset=dataset,
             profile=self.name,
             seed=seed,
             network=NetworkConfig(**network),
-            prior=Prior(**base.prior.model_dump() | changes.get("prior", {})),
+            prior=Prior(**base.prior.model_dump() | self.prior | changes.get("prior", {})),
             start=Start(**base.start.model_dump() | changes.get("start", {})),
             train=TrainConfig(**train),
             post=TrainConfig(**post),
-            departures=(*self.departures, *_departures(tuple(network["hidden"]), train, post, usual)),
+            departures=(*self.departures, *_departures(tuple(network["hidden"]), self.maps, train, post, usual)),
+            maps=self.maps,
+            post_alpha=self.post_alpha,
         )
 
 
 def _departures(
-    hidden: tuple[int, ...], train: dict[str, Any], post: dict[str, Any], usual: tuple[Any, Any]
+    hidden: tuple[int, ...], maps: Maps | None, train: dict[str, Any], post: dict[str, Any], usual: tuple[Any, Any]
 ) -> list[str]:
     """Where widths and epochs that were asked for are not those of the paper's text, or of the profile."""
     lines = []
-    if hidden == PAPERS_TABLES:
+    if maps is not None:
+        kernels, widths = (", ".join(map(str, part)) for part in (maps.channels, hidden))
+        size = f"{maps.kernel_size} x {maps.kernel_size}"
+        lines.append(f"convolutions of {kernels} channels ({size}), then hidden layers {widths}; the paper has none")
+    elif hidden == PAPERS_TABLES:
         lines.append(
             "hidden layers 400, 600 as in the paper's tables; its text says 400, 600, 600 (--hidden 400,600,600)"
         )

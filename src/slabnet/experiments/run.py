@@ -21,6 +21,7 @@ from slabnet.core.errors import SlabnetError
 from slabnet.core.records import Epoch, Selection
 from slabnet.data import Split, load
 from slabnet.data.fetch import NoData
+from slabnet.experiments.building import in_shape, network_of
 from slabnet.experiments.files import Files, is_done, read_record, write_pictures, write_record
 from slabnet.experiments.folds import fold_of
 from slabnet.experiments.measures import averaging_curve, describe_layers, ood_entropies, trustworthiness
@@ -29,7 +30,7 @@ from slabnet.experiments.pictures import pictures_of
 from slabnet.experiments.profiles import Plan, Profile
 from slabnet.experiments.progress import note_epochs
 from slabnet.experiments.provenance import provenance
-from slabnet.model.networks import Network, mlp
+from slabnet.model.networks import Network
 from slabnet.prediction.ways import rows_of
 from slabnet.selection.pruning import prune
 from slabnet.selection.rules import InfeasibleModel, median_model, slab_layers, threshold_model
@@ -95,27 +96,16 @@ class _Experiment:
     def __init__(self, plan: Plan, files: Files, show: Show) -> None:
         self.plan, self.files, self.show = plan, files, show
         whole = load(plan.dataset)
-        self.split = whole if plan.fold is None else fold_of(whole, *plan.fold)
-        self.ood = _ood(plan)
+        self.split = in_shape(plan, whole if plan.fold is None else fold_of(whole, *plan.fold))
+        other = _ood(plan)
+        self.ood = None if other is None else in_shape(plan, other)
         self.made_by = provenance()  # of what runs here, whatever is committed meanwhile
         self.histories: dict[str, dict[str, Any]] = {}  # columns of the epochs
         self.seconds: dict[str, float] = {}
 
     def run(self, pictures: bool) -> dict[str, Any]:
         plan, test = self.plan, self.split.test
-        network = plan.network
-        sizes = (self.split.inputs, *network.hidden, self.split.classes)
-        net = mlp(
-            sizes,
-            activation=network.activation,
-            members=network.members,
-            skip=network.skip,
-            gates="inputs" if network.gates else None,
-            method=plan.method,
-            prior=plan.prior,
-            start=plan.start,
-            seed=plan.seed,
-        )
+        net = network_of(plan, self.split)
         if members_of(plan):
             self._fit_members(net)
         else:
@@ -125,7 +115,7 @@ class _Experiment:
         rows = rows_of(net, chosen, net, test, post_trained=False, **options)
         joint: Network = net
         small: Network = net
-        if "alpha" in net.method.post_training:
+        if plan.post_alpha and "alpha" in net.method.post_training:
             joint = copy.deepcopy(net)
             self._fit("post-alpha", joint, "alpha")
         if "a Selection" in net.method.post_training and chosen is not None:
@@ -139,7 +129,7 @@ class _Experiment:
         about = {"data": plan.dataset, "seed": plan.seed, "config": record["plan"], "command": record["command"]}
         about |= {"rows": record["rows"], "epochs": record["history"]["fit"]}
         save(small, self.files.model, selection=chosen if small is not net else None, **about)
-        if pictures and net.method.selects:
+        if pictures and net.method.selects and plan.maps is None:  # pictures show matrices
             write_pictures(self.files.pictures, pictures_of(net, self.split, self.ood, plan.seed))
         write_record(self.files.record, record)
         shutil.rmtree(self.files.work, ignore_errors=True)
@@ -160,6 +150,7 @@ class _Experiment:
             **self.made_by,
             "data": sizes | {"ood": None if ood is None else ood.name},
             "layers": describe_layers(net, chosen),
+            "counts": None if chosen is None else chosen.counts._asdict(),
             "averaging": averaging_curve(net, test, plan.seed),
             "trust": {name: trustworthiness(version, test, DRAWS, plan.seed) for name, version in versions.items()},
             "ood": entropies,

@@ -155,9 +155,10 @@ def table3(records: list[Record]) -> Table:
 
 
 def densities(records: list[Record]) -> Table:
-    """The four densities of the chosen model, and what it reaches with means after post-training."""
+    """The chosen model: what it reaches with means after post-training, its densities, and what it consists of."""
     header = ["data", "method, profile", "runs", "accuracy", "paper: accuracy", "weights", "density median"]
     header += ["paper: density", "density active", "density expected", "density used in 10 draws"]
+    header += ["kernels", "linear weights", "intercepts"]
     lines = []
     for group in groups_of(records):
         ways = _by_way(group)
@@ -174,6 +175,8 @@ def densities(records: list[Record]) -> Table:
         line += [_paper(paper, "density"), _median(rows, "density_active", ".4f")]
         line += [_median(rows, "density_expected", ".4f")]
         line += [_median(drawn, "density_used", ".4f") if drawn else MISSING]
+        counts = [run["counts"] for run in group.runs if run.get("counts")]
+        line += [_median(counts, name, ".0f") for name in ("kernels", "linear", "intercepts")]
         lines.append(line)
     return Table("The chosen model with its means, post-trained, and the densities", header, lines)
 

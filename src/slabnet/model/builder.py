@@ -23,6 +23,7 @@ from slabnet.model.gate_plan import GatePlan
 from slabnet.model.gated import Gated, GatedConv1d, GatedConv2d, GatedConv3d, GatedLinear
 from slabnet.model.gates import Gates
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
+from slabnet.model.layers.conv import Kernel
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
 from slabnet.model.priors import Again, layer_prior
 from slabnet.model.skips import Fork, Join
@@ -125,7 +126,7 @@ class Builder:
         parts: list[nn.Module] = []
         gates: Gates | None = None
         for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
-            parts += [self.conv(dimensions, inputs, outputs, kernel_size, gates), make_elementwise(activation, outputs)]
+            parts += [self.conv(dimensions, inputs, outputs, kernel, gates), make_elementwise(activation, outputs)]
             parts += [_POOL[dimensions](pool)] if pool > 1 else []
             gates = self._gates(plan, [f"channel {number}.{i}" for i in range(outputs)], "channels", parts)
         return parts, gates
@@ -162,9 +163,9 @@ class Builder:
         parts.append(made)
         return made
 
-    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: int, gates: Gates | None) -> nn.Module:
-        shape = (outputs, inputs, *(kernel for _ in range(dimensions)))
-        size = {"kernel_size": kernel, "padding": kernel // 2}
+    def conv(self, dimensions: int, inputs: int, outputs: int, kernel: Kernel, gates: Gates | None) -> nn.Module:
+        shape = (outputs, inputs, *(kernel.size for _ in range(dimensions)))
+        size = {"kernel_size": kernel.size, "padding": kernel.edge}
         kinds = _SLAB if gates is None else _GATED
         made = self._layer(kinds[dimensions], _PLAIN[dimensions], shape, (inputs, outputs), size)
         return made.behind((gates, torch.arange(inputs))) if isinstance(made, Gated) else made

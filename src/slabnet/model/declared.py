@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from slabnet.core.errors import check_whole, refuse
+from slabnet.model.layers.conv import Kernel
 from slabnet.model.mixture import MOST_MEMBERS
 
 MOST_LAYERS = 1000  # that are built from a file
@@ -50,9 +51,8 @@ def _declared(spec: dict[str, Any], most: int) -> tuple[int, int]:
             refuse("convnet", "input_shape", "channels and one to three sizes", shape)
         least = [*((1, size) for size in (*shape, kernel, pool, *spec["channels"])), (1, spec["classes"])]
         _check_below(WIDEST, least)
-        sides = shape[1:]
-        for _ in spec["channels"]:
-            sides = [side // pool for side in sides]
+        passed = Kernel.of(kernel, spec.get("padding", "same"))
+        sides = [passed.side(side, len(spec["channels"]), pool) for side in shape[1:]]
         widths = [shape[0], *spec["channels"]]
         each = [a * b * kernel ** len(sides) for a, b in itertools.pairwise(widths)]
         dense = [widths[-1] * math.prod(sides), *spec["hidden"], spec["classes"]]

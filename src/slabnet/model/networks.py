@@ -110,6 +110,7 @@ def convnet(
     *,
     channels: Sequence[int] = (16, 32),
     kernel_size: int = 3,
+    padding: str = "same",
     pool: int = 2,
     hidden: Sequence[int] = (100,),
     activation: Activations = "relu",
@@ -145,7 +146,8 @@ def convnet(
     if check_whole("convnet", "kernel_size", kernel_size, at_least=1) % 2 == 0:
         refuse("convnet", "kernel_size", "odd, so that maps keep their size", kernel_size)
     widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
-    sides = [size // check_whole("convnet", "pool", pool, at_least=1) ** len(widths) for size in shape[1:]]
+    check_whole("convnet", "pool", pool, at_least=1)
+    sides = [kernel.side(size, len(widths), pool) for size in shape[1:]]
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}

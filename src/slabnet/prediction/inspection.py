@@ -67,6 +67,7 @@ def inspect_network(net: nn.Module, card: FitCard | None = None, draws: int = 10
             "density_active": total.active,
             "active_neurons": total.active_neurons,
         },
+        "counts": chosen.counts._asdict(),
         "draws": draws,
         "feasible": chosen.feasible,
         "broken": chosen.broken,
@@ -111,6 +112,10 @@ def as_text(described: dict[str, Any]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += ["", "in model: weights of the median model on a path from an input to an output (active). used: in at"]
     lines += [f"least one of {described['draws']} draws. Intercepts are not counted as weights."]
+    parts = described["counts"]
+    if parts["kernels"]:
+        both = f"{parts['kernels']} weights of kernels and {parts['linear']} of linear layers"
+        lines.append(f"In model: {both}; {parts['intercepts']} intercepts beside them.")
     return "\n".join([*lines, *_sentences(described)])
 
 

@@ -1,8 +1,8 @@
 """Training on what is alive: neurons that carry nothing are taken out of the computation, not out of the model.
 
-From the outputs backwards, a neuron is dead if the expected weights it sends to living neurons, squared and added up,
-stay under `EPSILON`, none of them is in the median model, and the data have spoken against them: their alphas are on
-average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight
+From the outputs backwards, a neuron (of a convolution: a channel) is dead if the expected weights it sends to living
+neurons, squared and added up, stay under `EPSILON`, none of them is in the median model, and the data have spoken
+against them: their alphas are on average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight
 would add their variances: noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its
 mean square times the expected squared weights to living neurons stays under `EPSILON`, even with those weights at the
 prior, and the data have spoken for none of them.
@@ -15,6 +15,7 @@ network, trained there, and copied back after each epoch.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ from slabnet.model.elbo import elbo, kl
 from slabnet.model.elementwise import Mixed
 from slabnet.model.gated import Gated
 from slabnet.model.layers import Linear, SlabLayer
+from slabnet.model.layers.conv import ConvNd
 from slabnet.model.likelihoods import Likelihood, Response
 from slabnet.model.paths import Link, chain_of, flat_parts
 from slabnet.model.posteriors import Posterior
+from slabnet.model.priors import LayerPrior
 from slabnet.model.skips import Fork, chained
 from slabnet.training.optimiser import FusedAdam, make_optimiser
 
@@ -57,6 +60,8 @@ class Alive:
     def of(self, index: int, link: Link) -> tuple[Tensor, Tensor]:
         """Masks of the units and of the inputs of layer number `index`; some of these may be the network's, again."""
         before = self.inputs if index == 0 else self.units[index - 1]
+        features = link.layer.weight.mu.shape[1] - link.again
+        before = before.repeat_interleave(features // len(before))  # of a map that was flattened each place is one
         return self.units[index], torch.cat([before, self.inputs]) if link.again else before
 
 
@@ -77,7 +82,9 @@ class Cutter:
 
     def columns(self, x: Tensor) -> Tensor:
         """The inputs that the small network reads."""
-        return x if self.alive is None else x.flatten(1)[:, self._columns]
+        if self.alive is None or isinstance(self.chain[0], ConvNd):  # the channels of images all stay
+            return x
+        return x.flatten(1)[:, self._columns]
 
     @torch.no_grad()
     def cut(self, x: Tensor, y: Response, n: int, draw: Draw, epoch: int) -> Cut | None:
@@ -109,7 +116,7 @@ class Cutter:
         made: list[nn.Module] = []
         index = 0
         for part in flat_parts(self.net) or []:
-            if isinstance(part, Linear):
+            if isinstance(part, (Linear, ConvNd)):
                 made.append(_smaller(part, *self.alive.of(index, self.links[index])))
                 index += 1
             elif isinstance(part, Mixed):
@@ -156,7 +163,7 @@ class Cutter:
     def _pairs(self) -> list[tuple[nn.Parameter, nn.Parameter, tuple[Tensor, ...]]]:
         """(parameter of the small network, parameter of the full one, where the first lies in the second)."""
         assert self.alive is not None
-        small = [part for part in self.small if isinstance(part, Linear)]  # type: ignore[attr-defined]
+        small = [part for part in self.small if isinstance(part, (Linear, ConvNd))]  # type: ignore[attr-defined]
         pairs = []
         for index, (smaller, link) in enumerate(zip(small, self.links, strict=True)):
             layer = link.layer
@@ -172,10 +179,14 @@ class Cutter:
 
 
 def can_cut(net: nn.Module) -> bool:
-    """Whether `net` is a large chain of linear layers with indicators, and nothing in the prior ties the weights."""
-    chain = chain_of(net)
-    layers = [link.layer for link in chain or []]
-    if not layers or not all(isinstance(layer, Linear) and not isinstance(layer, Gated) for layer in layers):
+    """Whether `net` is a large chain of layers with indicators, and nothing in the prior ties the weights."""
+    chain = chain_of(net) or []
+    layers = [link.layer for link in chain]
+    if not layers or not all(isinstance(layer, (Linear, ConvNd)) for layer in layers):
+        return False
+    if any(isinstance(layer, Gated) or layer.groups > 1 for layer in layers):
+        return False
+    if any(link.again for link in chain) and any(isinstance(layer, ConvNd) for layer in layers):
         return False
     if sum(layer.weight.mu.numel() for layer in layers) < FEWEST:
         return False
@@ -193,16 +204,22 @@ def find_alive(chain: Sequence[Link], power: Tensor | None) -> Alive:
     """From the outputs backwards: who sends something to somebody who is alive; and which inputs anybody reads."""
     last = chain[-1].layer.weight.mu
     units = [torch.ones(len(last), dtype=torch.bool, device=last.device)]
-    for _, layer, again, _ in reversed(chain[1:]):
+    for sender, (_, layer, again, _) in reversed(list(itertools.pairwise(chain))):
         of_units = slice(layer.weight.mu.shape[1] - again)  # what it reads of units
-        alpha, mu = layer.alpha[units[-1]][:, of_units], layer.weight.mu[units[-1]][:, of_units]
-        psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)[units[-1]][:, of_units]
-        signal = ((alpha * mu) ** 2).sum(0) > EPSILON
-        units.append(_one_at_least(signal | (alpha > 0.5).any(0) | (alpha.mean(0) > SPOKEN_AGAINST * psi.mean(0))))
+        shape = (
+            int(units[-1].sum()),
+            len(sender.layer.weight.mu),
+            -1,
+        )  # a channel sends a kernel, or the places of a map
+        psi = layer.prior.psi_now(layer.blocks()).expand_as(layer.weight.mu)
+        alpha, mu, psi = (part[units[-1]][:, of_units].reshape(shape) for part in (layer.alpha, layer.weight.mu, psi))
+        signal = ((alpha * mu) ** 2).sum((0, 2)) > EPSILON
+        spoken_against = alpha.mean((0, 2)) <= SPOKEN_AGAINST * psi.mean((0, 2))
+        units.append(_one_at_least(signal | (alpha > 0.5).any(2).any(0) | ~spoken_against))
     units.reverse()
     first = chain[0].layer
     inputs = torch.ones(first.weight.mu.shape[1], dtype=torch.bool, device=last.device)
-    if power is not None:
+    if power is not None and isinstance(first, Linear):
         readers = [(link.layer, living) for link, living in zip(chain, units, strict=True) if link.again]
         needed = [_read(layer, living, power) for layer, living in [(first, units[0]), *readers]]
         total = torch.stack([read for read, _ in needed]).sum(0)
@@ -237,11 +254,17 @@ def _settle(link: Link, units: Tensor, inputs: Tensor, first: bool, optimiser: F
     to_living = units[:, None] & ~inputs[None, :]
     to_dead = (~units)[:, None].expand_as(to_living)
     psi = layer.prior.psi_now(layer.blocks())
-    _rest(layer, layer.weight, to_dead | (to_living & of_network), optimiser, psi)
+    _rest(layer, layer.weight, _whole_kernels(to_dead | (to_living & of_network), layer), optimiser, psi)
     if not first:
-        _rest(layer, layer.weight, to_living & ~of_network, optimiser, None)
+        _rest(layer, layer.weight, _whole_kernels(to_living & ~of_network, layer), optimiser, None)
     if layer.bias is not None:
         _rest(layer, layer.bias, ~units, optimiser, torch.as_tensor(layer.prior.psi))
+
+
+def _whole_kernels(where: Tensor, layer: SlabLayer) -> Tensor:
+    """(outputs, inputs) in the shape of the layer's weight."""
+    shape = layer.weight.mu.shape
+    return where.reshape(shape[:2] + (1,) * (len(shape) - 2)).expand(shape)
 
 
 def _rest(layer: SlabLayer, block: Posterior, where: Tensor, optimiser: FusedAdam, psi: Tensor | None) -> None:
@@ -258,15 +281,21 @@ def _rest(layer: SlabLayer, block: Posterior, where: Tensor, optimiser: FusedAda
                 value[where] = 0.0
 
 
-def _smaller(layer: Linear, units: Tensor, inputs: Tensor) -> Linear:
-    """A linear layer of the living units and inputs only, with their parameters and their prior."""
-    made = Linear(
-        int(inputs.sum()), int(units.sum()), bias=layer.bias is not None, prior=layer.prior.part(units, inputs)
-    ).to(layer.weight.mu)
+def _smaller(layer: SlabLayer, units: Tensor, inputs: Tensor) -> SlabLayer:
+    """A layer of the living units and inputs only, with their parameters and their prior."""
+    made = _fresh(layer, int(units.sum()), int(inputs.sum()), layer.prior.part(units, inputs)).to(layer.weight.mu)
     for part, other in ((made.weight, layer.weight), (made.bias, layer.bias)):
         if part is None or other is None:
             continue
         for key in ("mu", "rho", "omega"):
             full = getattr(other, key)
-            getattr(part, key).data.copy_(full[units][:, inputs] if full.ndim == 2 else full[units])
+            getattr(part, key).data.copy_(full[units][:, inputs] if full.ndim > 1 else full[units])
     return made
+
+
+def _fresh(layer: SlabLayer, units: int, inputs: int, prior: LayerPrior) -> SlabLayer:
+    """A layer of this kind with so many units and inputs."""
+    bias = layer.bias is not None
+    return (
+        layer.resized(inputs, units, prior) if isinstance(layer, ConvNd) else Linear(inputs, units, bias, prior=prior)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,6 +17,26 @@ from slabnet.model.priors import LayerPrior
 
 Size = int | Sequence[int]
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class Kernel(NamedTuple):
+    """How wide a kernel is, and how many zeros stand around a map it passes over."""
+
+    size: int
+    edge: int
+
+    @classmethod
+    def of(cls, size: int, padding: str) -> Kernel:
+        check_choice("convnet", "padding", padding, ("same", "valid"))
+        if check_whole("convnet", "kernel_size", size, at_least=1) % 2 == 0 and padding == "same":
+            refuse("convnet", "kernel_size", 'odd, so that maps keep their size, or used with padding="valid"', size)
+        return cls(size, size // 2 if padding == "same" else 0)
+
+    def side(self, size: int, layers: int, pool: int) -> int:
+        """What is left of a side of an image after so many layers, each with pooling."""
+        for _ in range(layers):
+            size = max(0, size + 2 * self.edge - self.size + 1) // pool
+        return size
 
 
 class ConvNd(SlabLayer):
@@ -75,6 +96,14 @@ class ConvNd(SlabLayer):
             x, weight, bias, stride=self.stride, dilation=self.dilation, groups=self.groups
         )
         return out
+
+    def resized(self, in_channels: int, out_channels: int, prior: LayerPrior) -> ConvNd:
+        """A convolution like this one with other numbers of channels, with fresh parameters."""
+        kernel, bias = tuple(self.weight.mu.shape[2:]), self.bias is not None
+        options: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "bias": bias, "prior": prior}
+        made = type(self)(in_channels, out_channels, kernel, padding_mode=self.padding_mode, **options)
+        made.edges = self.edges
+        return made
 
     def extra_repr(self) -> str:
         return (
