@@ -21,7 +21,7 @@ import torch
 import slabnet as sn
 from slabnet.cli.app import app
 from slabnet.config.methods import METHODS
-from slabnet.experiments import run as run_module
+from slabnet.experiments import building
 from slabnet.experiments.engines import Here, Processes
 from slabnet.experiments.figures import write_figures
 from slabnet.experiments.files import Files, is_done, read_pictures, read_record, read_records
@@ -175,14 +175,14 @@ def test_another_plan_under_the_same_name_is_refused(results: Path) -> None:
 def test_one_failed_run_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = run_module.mlp
+    real = building.mlp
 
     def breaks(*words: Any, **options: Any) -> Any:
         if options["method"] == "gaussian":
             raise sn.TrainingDiverged("fit: the loss was not finite")
         return real(*words, **options)
 
-    monkeypatch.setattr(run_module, "mlp", breaks)
+    monkeypatch.setattr(building, "mlp", breaks)
     monkeypatch.delenv("SLABNET_DEBUG", raising=False)
     grid = run_grid([plan("gaussian"), plan("deterministic")], tmp_path, engine=QUIET)
     assert list(grid.failed) == [plan("gaussian").key]
@@ -435,7 +435,10 @@ def test_the_command_line(results: Path, tmp_path: Path) -> None:
         (["reproduce", "--runs", "0"], "reproduce: --runs must be a whole number of at least 1, got 0"),
         (["reproduce", "--threads", "0"], "reproduce: --threads must be a whole number of at least 1, got 0"),
         (["reproduce", "--out", "/dev/null/x"], "reproduce: --out must be a folder that is there or can be made"),
-        (["reproduce", "--profile", "mine"], "reproduce: --profile must be one of paper, paper-settled, recommended"),
+        (
+            ["reproduce", "--profile", "mine"],
+            "reproduce: --profile must be one of lenet, paper, paper-settled, recommended, smallest, sparse",
+        ),
         (["reproduce", "--engine", "slurm"], "reproduce: --engine must be one of local, ray"),
         (
             ["reproduce", "--dataset", "digits", "--folds", "1"],

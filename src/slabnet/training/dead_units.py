@@ -2,7 +2,8 @@
 
 From the outputs backwards, a neuron (of a convolution: a channel) is dead if the expected weights it sends to living
 neurons, squared and added up, stay under `EPSILON`, none of them is in the median model, and the data have spoken
-against them: their alphas are on average under half of psi. (Where data are few, alphas rest at psi and nothing is dead. The expected squared weight
+against them: their alphas are on average under half of psi. (Where data are few, alphas rest at psi and nothing is
+dead. The expected squared weight
 would add their variances: noise that the bound tolerates on purpose, and that is no signal.) An input is unread if its
 mean square times the expected squared weights to living neurons stays under `EPSILON`, even with those weights at the
 prior, and the data have spoken for none of them.
