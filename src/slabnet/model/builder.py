@@ -116,7 +116,7 @@ class Builder:
     def maps(
         self,
         widths: Sequence[int],
-        kernel_size: int,
+        kernel: Kernel,
         pool: int,
         dimensions: int,
         activation: Activations,

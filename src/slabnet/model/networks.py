@@ -128,6 +128,8 @@ def convnet(
     """Convolutions (each with activation and max-pooling), then fully connected layers.
 
     input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
+    padding: "same" has zeros around maps, which keep their size; "valid" has none: LeNet-5 is
+        `convnet((1, 28, 28), 10, channels=(20, 50), kernel_size=5, padding="valid", hidden=(500,))`.
     activation: as in `mlp`; channels are of several kinds too, and have gates.
     skip: every fully connected layer behind the first reads the features that the convolutions give again.
     gates: "channels" puts an indicator above all weights that read one channel of a convolution, "units" above all that
@@ -143,8 +145,7 @@ def convnet(
         refuse("convnet", "input_shape", "channels and one to three sizes", shape)
     check_whole("convnet", "classes", classes, at_least=1)
     activation = check_activation("convnet", activation)
-    if check_whole("convnet", "kernel_size", kernel_size, at_least=1) % 2 == 0:
-        refuse("convnet", "kernel_size", "odd, so that maps keep their size", kernel_size)
+    kernel = Kernel.of(kernel_size, padding)
     widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
     check_whole("convnet", "pool", pool, at_least=1)
     sides = [kernel.side(size, len(widths), pool) for size in shape[1:]]
@@ -152,18 +153,20 @@ def convnet(
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
         given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate, "likelihood": likelihood}
+        given |= {"padding": padding}
         return _several(members, seed, lambda member_seed: convnet(shape, classes, seed=member_seed, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
     build = Builder(method, prior, start, seed, len(widths) + len(hidden) + 1, options)
     plan = GatePlan.of("convnet", 0, build.gates_for(activation, gates, channels=widths, units=hidden), None, psi_gate)
-    parts, of_maps = build.maps([shape[0], *widths], kernel_size, pool, dimensions, activation, plan)
+    parts, of_maps = build.maps([shape[0], *widths], kernel, pool, dimensions, activation, plan)
     parts.append(nn.Flatten())
     flat = (widths[-1] if widths else shape[0]) * math.prod(sides)
     dense = [flat, *(check_whole("convnet", "hidden", width, at_least=1) for width in hidden), classes]
     parts += build.dense(dense, activation, _checked_skip("convnet", skip), plan, of_maps)
     spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": as_written(activation)}
+    spec |= {"padding": padding} if padding != "same" else {}
     spec |= ({"skip": True} if skip else {}) | plan.spec(None)
     return _finish(parts, spec, build, likelihood, classes)
 
