@@ -18,6 +18,7 @@ from slabnet.model.declared import members_of_spec
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.gate_plan import GatePlan
 from slabnet.model.layers import Linear
+from slabnet.model.layers.conv import Kernel
 from slabnet.model.likelihoods import Likelihood, likelihood_from
 from slabnet.model.mixture import MOST_MEMBERS, Mixture, member_seed
 from slabnet.model.network import Network
