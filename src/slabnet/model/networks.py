@@ -129,8 +129,7 @@ def convnet(
     """Convolutions (each with activation and max-pooling), then fully connected layers.
 
     input_shape: (channels, length), (channels, height, width) or (channels, depth, height, width).
-    padding: "same" has zeros around maps, which keep their size; "valid" has none: LeNet-5 is
-        `convnet((1, 28, 28), 10, channels=(20, 50), kernel_size=5, padding="valid", hidden=(500,))`.
+    padding: "same" has zeros around maps, which keep their size; "valid" has none, as in LeNet-5.
     activation: as in `mlp`; channels are of several kinds too, and have gates.
     skip: every fully connected layer behind the first reads the features that the convolutions give again.
     gates: "channels" puts an indicator above all weights that read one channel of a convolution, "units" above all that
@@ -146,15 +145,15 @@ def convnet(
         refuse("convnet", "input_shape", "channels and one to three sizes", shape)
     check_whole("convnet", "classes", classes, at_least=1)
     activation = check_activation("convnet", activation)
-    kernel = Kernel.of(kernel_size, padding)
-    widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
-    check_whole("convnet", "pool", pool, at_least=1)
-    sides = [kernel.side(size, len(widths), pool) for size in shape[1:]]
+    kernel, widths = (
+        Kernel.of(kernel_size, padding),
+        [check_whole("convnet", "channels", width, at_least=1) for width in channels],
+    )
+    sides = [kernel.side(size, len(widths), check_whole("convnet", "pool", pool, at_least=1)) for size in shape[1:]]
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
         given |= {"activation": activation, "method": method, "prior": prior, "start": start, "options": options}
-        given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate, "likelihood": likelihood}
-        given |= {"padding": padding}
+        given |= {"skip": skip, "gates": gates, "psi_gate": psi_gate, "likelihood": likelihood, "padding": padding}
         return _several(members, seed, lambda member_seed: convnet(shape, classes, seed=member_seed, **given))
     if min(sides) < 1:
         refuse("convnet", "pool", f"small enough to leave something of {shape} after {len(widths)} layers", pool)
@@ -167,8 +166,7 @@ def convnet(
     parts += build.dense(dense, activation, _checked_skip("convnet", skip), plan, of_maps)
     spec: dict[str, Any] = {"kind": "convnet", "input_shape": list(shape), "classes": classes, "channels": widths}
     spec |= {"kernel_size": kernel_size, "pool": pool, "hidden": list(hidden), "activation": as_written(activation)}
-    spec |= {"padding": padding} if padding != "same" else {}
-    spec |= ({"skip": True} if skip else {}) | plan.spec(None)
+    spec |= ({"skip": True} if skip else {}) | ({} if padding == "same" else {"padding": padding}) | plan.spec(None)
     return _finish(parts, spec, build, likelihood, classes)
 
 
