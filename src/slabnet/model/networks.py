@@ -140,15 +140,12 @@ def convnet(
     torch.Size([2, 10])
     """
     shape = tuple(check_whole("convnet", "input_shape", size, at_least=1) for size in input_shape)
-    dimensions = len(shape) - 1
-    if dimensions not in DIMENSIONS:
+    if (dimensions := len(shape) - 1) not in DIMENSIONS:
         refuse("convnet", "input_shape", "channels and one to three sizes", shape)
     check_whole("convnet", "classes", classes, at_least=1)
     activation = check_activation("convnet", activation)
-    kernel, widths = (
-        Kernel.of(kernel_size, padding),
-        [check_whole("convnet", "channels", width, at_least=1) for width in channels],
-    )
+    kernel = Kernel.of(kernel_size, padding)
+    widths = [check_whole("convnet", "channels", width, at_least=1) for width in channels]
     sides = [kernel.side(size, len(widths), check_whole("convnet", "pool", pool, at_least=1)) for size in shape[1:]]
     if check_whole("convnet", "members", members, at_least=1) > 1:
         given: dict[str, Any] = {"channels": channels, "kernel_size": kernel_size, "pool": pool, "hidden": hidden}
