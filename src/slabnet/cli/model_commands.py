@@ -21,12 +21,12 @@ commands = typer.Typer()
 @commands.command(
     cls=ShortHelp,
     short_help="Show what is inside a model.",
-    help="Show what is inside a model: densities and alpha per layer, paths, inputs in use, convergence.",
+    help="Show what is inside a model: densities and alpha per layer, paths, inputs in use, structure.",
     epilog="Example: slabnet inspect digits.slab",
 )
 def inspect(
     model: Annotated[Path, typer.Argument(help="A .slab file of a network that slabnet can build.")],
-    draws: Annotated[int, typer.Option(help="Draws for the density in use.")] = 10,
+    draws: Annotated[int, typer.Option(help="Draws for density and structure (of a small network 100).")] = 10,
     json: Json = False,
 ) -> None:
     if not is_there(model):

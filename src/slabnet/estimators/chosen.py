@@ -103,10 +103,6 @@ class KnowsModel(ReadsFrames):
         """How far the answers move with each input, the signed slopes, both in their own units, and their names."""
         raise NotImplementedError(f"{type(self).__name__} must say how far its answers move")
 
-    def _named_groups(self) -> dict[str, tuple[int, ...]]:
-        named = self.table_ is not None or hasattr(self, "feature_names_in_")
-        return {name if named else f"x{name}": at for name, at in self.column_groups_.items()}
-
     def select(self, fdr: float = 0.1) -> list[str]:
         """The most columns whose expected share of false ones is at most `fdr`, surest first; needs gates="inputs".
 

@@ -46,6 +46,11 @@ class ReadsFrames:
         groups = self._groups_of_inputs or (self.column_groups_ if named else {})
         return {name: places for name, places in groups.items() if places} or None
 
+    def _named_groups(self) -> dict[str, tuple[int, ...]]:
+        """The inputs of each column, by name; columns of an array are called x0, x1 and so on."""
+        named = self.table_ is not None or hasattr(self, "feature_names_in_")
+        return {name if named else f"x{name}": at for name, at in self.column_groups_.items()}
+
     def _column_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))
         return [str(name) for name in names]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
 from slabnet.core.errors import refuse
+from slabnet.model.drawing import Mask
 
 Array = NDArray[np.float64]
 
@@ -19,6 +21,7 @@ class Wrapped:
 
     An input of the network is (column - centre_x) / scale_x; an output is centre_y + scale_y * that of the network: the
     response, or what stands for it (its logarithm, a log rate, a log variance).
+    columns: the inputs of each column of the table, by name. masks: those of the model that was chosen, if one was.
     """
 
     net: nn.Module
@@ -27,6 +30,8 @@ class Wrapped:
     scale_x: Array
     centre_y: Array
     scale_y: Array
+    columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    masks: Mapping[str, Mask] | None = None
 
 
 class Wraps:

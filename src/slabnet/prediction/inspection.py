@@ -12,11 +12,15 @@ from slabnet.config.fit_card import FitCard
 from slabnet.core.errors import one_line
 from slabnet.core.noise import keyed_generator
 from slabnet.core.records import Selection
+from slabnet.data.tabular import Table
 from slabnet.model.drawing import drawing
 from slabnet.model.draws import exact
+from slabnet.prediction.structure import Structure, structure
 from slabnet.selection.rules import slab_layers, threshold_model
 
 BINS = 10
+MOST_COLUMNS = 20  # that are shown of the structure
+ENOUGH, SMALL = 100, 50_000  # draws for the structure of a network of so few weights
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -76,7 +80,22 @@ def inspect_network(net: nn.Module, card: FitCard | None = None, draws: int = 10
         "inputs_used": None if chosen.inputs is None else [names[i] if names else i for i in inputs],
         "alpha_moving": moving,
         "alpha_at_prior": resting,
+        "structure": _structure(net, card, draws, chosen),
     }
+
+
+def _structure(net: nn.Module, card: FitCard | None, draws: int, chosen: Selection) -> dict[str, Any] | None:
+    """What drawn networks are made of, by the columns of the table; None where paths are not known."""
+    if chosen.inputs is None:
+        return None
+    inputs, card = len(chosen.inputs), card or FitCard()
+    groups = Table.from_dict(card.table).column_groups if card.table else {}
+    columns = {name: at for name, at in groups.items() if at}
+    if sorted(place for at in columns.values() for place in at) != list(range(inputs)):
+        columns = {}
+    names = card.input_names if card.input_names and len(card.input_names) == inputs else None
+    enough = max(draws, ENOUGH) if chosen.total.weights <= SMALL else draws
+    return structure(net, enough, names=None if columns else names, columns=columns or None).to_dict()
 
 
 def _share(fitted: dict[str, Any] | None, name: str) -> float | None:
@@ -116,7 +135,10 @@ def as_text(described: dict[str, Any]) -> str:
     if parts["kernels"]:
         both = f"{parts['kernels']} weights of kernels and {parts['linear']} of linear layers"
         lines.append(f"In model: {both}; {parts['intercepts']} intercepts beside them.")
-    return "\n".join([*lines, *_sentences(described)])
+    whole = "\n".join([*lines, *_sentences(described)])
+    if described.get("structure") is None:
+        return whole
+    return f"{whole}\n\n{Structure.from_dict(described['structure']).as_text(MOST_COLUMNS)}"
 
 
 def histogram(counts: list[int]) -> str:
