@@ -57,7 +57,7 @@ def _columns(model: SlabEstimator, names: list[str], groups: dict[str, tuple[int
     """
     gated = model.column_inclusion_ if "inputs" in model.network_.gates else {}
     shares, effects = model.feature_reach_, model.feature_effects_
-    chosen, straight = set(model.selected_features_.tolist()), _straight(model)
+    chosen, straight = set(model.selected_features_.tolist()), _straight(model, groups)
     rows = []
     for name, at in groups.items():
         sizes = np.zeros((len(at), 1)) if effects.effect is None else np.abs(effects.effect[list(at)])
@@ -68,15 +68,16 @@ def _columns(model: SlabEstimator, names: list[str], groups: dict[str, tuple[int
         if effects.effect is not None and effects.low is not None and effects.high is not None:
             row |= {"output": effects.outputs[int(k)], "effect": float(effects.effect[place, k])}
             row |= {"effect_interval": [float(effects.low[place, k]), float(effects.high[place, k])]}
-        rows.append(row | {"linear": None if straight is None else straight[place]})
+        rows.append(row | {"linear": None if straight is None else straight[name]})
     return sorted(rows, key=lambda row: (-row["inclusion"], -abs(row.get("effect", 0.0)), row["column"]))
 
 
-def _straight(model: SlabEstimator) -> list[float | None] | None:
+def _straight(model: SlabEstimator, groups: dict[str, tuple[int, ...]]) -> dict[str, float | None] | None:
+    """For each column, of the drawn models that use it, the share that does so only linearly."""
     if model.network_.hidden and not any(isinstance(part, Fork) for part in model.network_.modules()):
         return None
-    drawn = structure(model.network_, DRAWS)
-    return [linear / used if used else None for used, linear in zip(drawn.used, drawn.linear, strict=True)]
+    drawn = structure(model.network_, DRAWS, columns=groups)
+    return {column.name: column.linear / column.used if column.used else None for column in drawn.columns}
 
 
 def next_steps(numbers: dict[str, Any]) -> list[str]:
