@@ -115,9 +115,6 @@ class Explains(MarksExtrapolation):
     def _draw(self) -> Draw:
         raise NotImplementedError(f"{type(self).__name__} must say how it draws")
 
-    def _named_groups(self) -> dict[str, tuple[int, ...]]:
-        raise NotImplementedError(f"{type(self).__name__} must name its columns")
-
     def _summarise(self, table: Array, shares: Array, more: bool) -> None:
         super()._summarise(table, shares, more)
         groups = list((self._groups_of_inputs or self.column_groups_).values())
