@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from slabnet.report.write import write_report
     from slabnet.selection.criteria import criterion_model, dic, fic, waic
     from slabnet.selection.pruning import prune
+    from slabnet.selection.refinement import refine
     from slabnet.selection.rules import InfeasibleModel, budget_model, median_model, most_probable_model
     from slabnet.store import load, load_selection, read_header, save, save_selection
     from slabnet.training.checkpoints import Checkpoints, Interrupted
@@ -117,6 +118,7 @@ _WHERE = {
     "config.settings": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
     "model.convert": ["conversion", "convert"],
     "selection.criteria": ["criterion_model", "dic", "fic", "waic"],
+    "selection.refinement": ["refine"],
     "model.draws": [
         "exact",
         "fixed",

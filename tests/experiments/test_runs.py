@@ -437,7 +437,7 @@ def test_the_command_line(results: Path, tmp_path: Path) -> None:
         (["reproduce", "--out", "/dev/null/x"], "reproduce: --out must be a folder that is there or can be made"),
         (
             ["reproduce", "--profile", "mine"],
-            "reproduce: --profile must be one of lenet, lenet-small, paper, paper-settled, recommended, smallest, sparse",
+            "reproduce: --profile must be one of lenet, lenet-small, paper, paper-settled, recommended, smallest",
         ),
         (["reproduce", "--engine", "slurm"], "reproduce: --engine must be one of local, ray"),
         (
