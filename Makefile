@@ -100,11 +100,12 @@ clean:
 	rm -rf .venv .venv-lowest demo-out build dist docs/_build
 
 # The sparse and compact passes on a build that checks every position, under AddressSanitizer, with 2 000 changed files.
+MUTATIONS ?= 2000
 CHECKED = src/slabnet/kernels/kernels.checked.so
 ASAN = $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libstdc++.so)
 test-asan: .venv/.ready
 	$(CC) -O1 -g -fPIC -shared -fsanitize=address -fno-omit-frame-pointer -DSLABNET_CHECKED -DSLABNET_SOURCES=$$($(RUN) src/slabnet/kernels/sources.py) -o $(CHECKED) src/slabnet/kernels/c/kernels.c -lm
-	LD_PRELOAD="$(ASAN)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 SLABNET_KERNELS=checked SLABNET_MUTATIONS=2000 \
+	LD_PRELOAD="$(ASAN)" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 SLABNET_KERNELS=checked SLABNET_MUTATIONS=$(MUTATIONS) \
 	  $(RUN) -m pytest -q -s -p no:cacheprovider tests/hostile/test_hostile_mutated.py tests/hostile/test_hostile_compact.py tests/compact/test_compact.py; \
 	  code=$$?; rm -f $(CHECKED); exit $$code
 
