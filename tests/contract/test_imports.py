@@ -1,4 +1,4 @@
-"""The house: imports point one way, files stay short, public names are what they say."""
+"""The layout: imports point one way, files stay short, public names are what they say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import slabnet as sn
 
 SOURCE = Path(sn.__file__).parent
-# The rooms of the house, in the order in which they may import each other: only those before.
+# The folders, in the order in which they may import each other: only those before.
 ROOMS = [
     "core",
     "config",

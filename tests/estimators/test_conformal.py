@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import slabnet as sn
@@ -69,6 +71,15 @@ def test_cross_conformal_covers_what_it_says() -> None:
     for column in range(3):  # by the definition
         assert high[column] == sorted(centres[:, column] + widths[:, column])[place - 1]
         assert low[column] == sorted(centres[:, column] - widths[:, column])[41 - place - 1]
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_cross_conformal_takes_frames_with_text(kind: Callable[[dict[str, list[object]]], object]) -> None:
+    frame = kind({"size": [float(i % 7) for i in range(40)], "colour": ["red", "blue", "green", "red"] * 10})
+    made = sn.cross_conformal(sn.SlabRegressor(hidden=(), epochs=2), frame, [float(i % 5) for i in range(40)], folds=2)
+    low, high = made.predict_interval(frame)
+    assert (low < high).all()
+    assert made.models[0].feature_names_in_.tolist() == ["size", "colour"]  # type: ignore[attr-defined]
 
 
 def test_cross_conformal_sets() -> None:

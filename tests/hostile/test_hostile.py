@@ -1,4 +1,4 @@
-"""Files from a stranger: cut off, flipped, too large, of another kind. One line, or the right answer; no traceback."""
+"""Unknown files: cut off, flipped, too large, of another kind. One line, or the right answer; no traceback."""
 
 from __future__ import annotations
 

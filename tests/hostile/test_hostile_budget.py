@@ -89,7 +89,7 @@ for way, path in json.loads(sys.stdin.read()):
 
 
 def forge(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """A file as a stranger may write it, whatever our own writer refuses."""
+    """A file as an attacker may write it, whatever our own writer refuses."""
     text = as_text(header | {"checksum": _checksum(as_text(header), tensors)})
     path.write_bytes(to_bytes(tensors, {_HEADER: text}))
     assert path.stat().st_size <= LARGEST

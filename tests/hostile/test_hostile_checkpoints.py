@@ -1,4 +1,4 @@
-"""Checkpoints from a stranger: consistent, and not what a run can have written. One line; never memory of others."""
+"""Checkpoints of unknown origin: consistent, and not what a run can have written. One line; never memory of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line with files from a stranger and with signals: an exit code and one line, in little memory."""
+"""The command line with files of unknown origin and with signals: an exit code and one line, in little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of compact networks from a stranger: positions and lengths that do not fit are one line, not foreign memory."""
+"""Unknown compact files: positions and lengths that do not fit are one line, not foreign memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model files from a stranger that are consistent: what they declare is weighed before anything is built."""
+"""Consistent model files of unknown origin: what they declare is weighed before anything is built."""
 
 from __future__ import annotations
 

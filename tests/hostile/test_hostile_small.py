@@ -1,4 +1,4 @@
-"""Small things that a user or a stranger may do: each is an ordinary line, and nothing is lost."""
+"""Small things that a user or an attacker may do: each is an ordinary line, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables from a stranger: cut off, flipped, of another kind. One line, or a table; no traceback, no long wait."""
+"""Tables of unknown origin: cut off, flipped, of another kind. One line, or a table; no traceback, no long wait."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import slabnet as sn
 from slabnet.experiments.run import claimed
 from slabnet.kernels import native
 from slabnet.kernels.sources import digest
+from slabnet.training import fit as fitting
 
 COMPILER = shutil.which(os.environ.get("CC", "cc").split()[0])
 FOLDER = Path(native.__file__).parent
@@ -86,6 +90,22 @@ def test_headers_of_unix_are_behind_guards(elsewhere: list[str], compiles: bool,
     assert compiles or "asked for" in run.stderr
 
 
+def test_a_fit_says_once_what_it_costs_that_nothing_was_built(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = torch.zeros(6, 2), torch.arange(6) % 2
+    monkeypatch.delenv("SLABNET_KERNELS", raising=False)
+    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "refusal", lambda path: None)
+    fitting._say_cost.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="slabnet"):
+        for kind in (torch.float64, torch.float32, torch.float32):
+            sn.fit(sn.mlp((2, 2)).to(kind), data, sn.TrainConfig(epochs=1, batch_size=6), progress="off")
+    assert [record.getMessage() for record in caplog.records] == [f"fit: {native.cost_of_torch()}"]
+    assert "about 4 times as long: no C library was built here" in caplog.text
+    fitting._say_cost.cache_clear()
+
+
 def test_a_run_is_made_where_nothing_can_be_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with claimed(tmp_path / "run"):
@@ -93,12 +113,11 @@ def test_a_run_is_made_where_nothing_can_be_claimed(tmp_path: Path, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("missing", ["fcntl", "resource", "pwd", "termios"])
-def test_every_module_imports_where_a_module_of_unix_is_missing(missing: str) -> None:
-    code = f"""
+def test_every_module_imports_where_the_modules_of_unix_are_missing() -> None:
+    code = """
 import importlib, pkgutil, sys
 import torch, sklearn.base, matplotlib, typer, rich.live, pyarrow, pooch
-sys.modules[{missing!r}] = None
+sys.modules |= dict.fromkeys(["fcntl", "resource", "pwd", "grp", "termios"])
 import slabnet
 for found in pkgutil.walk_packages(slabnet.__path__, "slabnet."):
     if not found.name.endswith("__main__"):

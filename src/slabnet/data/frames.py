@@ -30,6 +30,15 @@ class DataFrame(Protocol):
 
 
 @runtime_checkable
+class LazyFrame(Protocol):
+    """A data frame of polars whose rows were not made yet."""
+
+    def collect_schema(self) -> Any: ...
+
+    def collect(self) -> Any: ...
+
+
+@runtime_checkable
 class PandasColumn(Protocol):
     """A column of pandas; that of polars has `is_null`."""
 

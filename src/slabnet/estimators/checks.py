@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from slabnet.core.errors import one_line, refuse
+from slabnet.data.frames import LazyFrame, is_frame
 from slabnet.estimators.scaling import Array
 
 LARGE = 2**28  # bytes of a sparse table made dense that are worth a warning
@@ -25,7 +26,7 @@ def look_at(where: str, table: Any) -> Any:
     Traceback (most recent call last):
     slabnet.core.errors.ArgumentError: fit: X must be numbers (text comes in data frames), got 'many' in column 1, row 1
     """
-    if hasattr(table, "collect_schema") and hasattr(table, "collect"):  # polars
+    if isinstance(table, LazyFrame):
         table = table.collect()
     _check_names(where, table)
     for name, values in _not_numbers(table):
@@ -62,7 +63,7 @@ def dense(table: Any) -> Array:
 
 
 def _check_names(where: str, table: Any) -> None:
-    names = [str(name) for name in getattr(table, "columns", ())]
+    names = [str(name) for name in table.columns] if is_frame(table) else []
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         refuse(where, "X", "a table whose columns have different names", f"{one_line(twice[0])} twice")
@@ -71,7 +72,7 @@ def _check_names(where: str, table: Any) -> None:
 def _not_numbers(table: Any) -> Iterator[tuple[str, Any]]:
     """Name and values of each column whose type is not one of numbers."""
     columns: Iterator[tuple[str, Any]] = iter(())
-    if hasattr(table, "columns") and hasattr(table, "dtypes"):
+    if is_frame(table):
         columns = ((str(name), np.asarray(table[name])) for name in table.columns)  # one at a time: they may be copies
     elif isinstance(table, (list, np.ndarray)):
         values = np.asarray(table, dtype=object) if isinstance(table, list) else table

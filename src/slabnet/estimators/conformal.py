@@ -8,11 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from slabnet.core.errors import check_number, check_whole, refuse
 from slabnet.core.noise import Seed, seed_number
 from slabnet.data.dependence import check_dependence
+from slabnet.data.frames import is_frame
 from slabnet.data.holdout import fold_numbers, one_of_each
 from slabnet.estimators.scaling import Array
 from slabnet.prediction.conformal import (
@@ -112,7 +114,7 @@ def cross_conformal(
     if not isinstance(model, Calibrates):
         refuse("cross_conformal", "model", "a SlabRegressor or SlabClassifier", type(model).__name__)
     check_whole("cross_conformal", "folds", folds, at_least=2)
-    table, target = X if hasattr(X, "iloc") else np.asarray(X), np.asarray(y)
+    table, target = X if is_frame(X) else np.asarray(X), np.asarray(y)
     labels = None if groups is None else np.asarray(groups)
     number = seed_number(seed, "cross_conformal") % 2**32
     fold_of = fold_numbers(len(target), folds, number, labels)
@@ -128,4 +130,5 @@ def cross_conformal(
 
 
 def _rows(table: Any, places: NDArray[np.int_]) -> Any:
-    return table.iloc[places] if hasattr(table, "iloc") else table[places]
+    rows: Any = _safe_indexing(table, places)  # of data frames too
+    return rows

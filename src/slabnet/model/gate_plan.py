@@ -1,4 +1,4 @@
-"""What a network has gates of, as it was asked for."""
+"""What a network has gates of."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GatePlan:
         column_groups: Mapping[str, Sequence[int]] | None,
         psi_gate: float | Beta | None,
     ) -> GatePlan:
-        """What was asked for, looked at."""
+        """The plan of these arguments, checked."""
         kinds = () if gates is None else (gates,) if isinstance(gates, str) else _as_kinds(where, gates)
         for kind in kinds:
             check_choice(where, "gates", kind, KINDS[where])

@@ -169,11 +169,11 @@ class Prepare:
         return self.likelihood.targets(targets, self.outputs, self.dtype, self.where).to(self.device)
 
     def _soft(self, soft: Any, rows: int) -> Tensor:
-        said = as_tensor(soft, self.where, "soft")
-        if said.ndim < 1 or len(said) != rows:
-            refuse(self.where, "soft", f"one prediction for each of the {rows} rows", f"shape {tuple(said.shape)}")
+        targets = as_tensor(soft, self.where, "soft")
+        if targets.ndim < 1 or len(targets) != rows:
+            refuse(self.where, "soft", f"one prediction for each of the {rows} rows", f"shape {tuple(targets.shape)}")
         assert self.outputs is not None
-        return self.likelihood.soft_targets(said, self.outputs, self.dtype, self.where).to(self.device)
+        return self.likelihood.soft_targets(targets, self.outputs, self.dtype, self.where).to(self.device)
 
     def side(self, name: str, value: Any, rows: int) -> Tensor:
         """What else rows say, one number each."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from slabnet.core.noise import Seed
 from slabnet.core.records import History
 from slabnet.core.threads import threads_for
 from slabnet.distributed.group import current_group
-from slabnet.kernels.native import chosen, passes, variant
+from slabnet.kernels.native import chosen, cost_of_torch, passes, variant
 from slabnet.model.attach import resolve_likelihood
 from slabnet.model.likelihoods import Likelihood
 from slabnet.model.mixture import Mixture
@@ -36,6 +38,7 @@ from slabnet.training.starts import DataStart
 from slabnet.training.state import start
 from slabnet.training.teacher import Teacher, taught
 
+logger = logging.getLogger("slabnet")
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -138,6 +141,9 @@ class _Task:
     def _loop(self, setup: Setup, usual: Part, checkpoints: Checkpoints | None) -> History:
         state, group, config = start(setup), setup.group, setup.config
         show: Show = self.progress if group.leads else "off"
+        in_c = chosen() == "auto" and setup.device.type == "cpu" and setup.dtype == torch.float32
+        if group.leads and in_c:
+            _say_cost()
         watch = Watch(show, setup.epochs, setup.data.n, self.part or usual, lambda: active_weights(setup.net))
         with (
             watch,
@@ -162,6 +168,14 @@ class _Task:
                     state.restore(*earlier)
                 with keeper.listening():
                     return Loop(state, watch, self.on_epoch, keeper).run()
+
+
+@cache
+def _say_cost() -> None:
+    """Once in a process, that its fits are slow for want of a C compiler."""
+    cost = cost_of_torch()
+    if cost is not None:
+        logger.warning("fit: %s", cost)
 
 
 def _as_before(config: TrainConfig, checkpoints: Checkpoints) -> TrainConfig:
