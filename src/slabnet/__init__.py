@@ -19,7 +19,7 @@ from slabnet.core.version import __version__
 bound_waiting()  # before torch is loaded
 
 if TYPE_CHECKING:
-    from slabnet import data
+    from slabnet import data, plots
     from slabnet.compact.folding import path_model
     from slabnet.compact.network import Compact, compact
     from slabnet.config.activations import ACTIVATIONS, Activation
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from slabnet.prediction.abstention import DoubtThreshold, calibrate_doubt
     from slabnet.prediction.coefficients import Coefficient, coefficients
     from slabnet.prediction.comparison import Compared, Comparison, compare
+    from slabnet.prediction.curves import EffectCurve
     from slabnet.prediction.density import log_densities
     from slabnet.prediction.diagnostics import ParetoK, pareto_k
     from slabnet.prediction.evaluation import evaluate, register_metric
@@ -135,6 +136,7 @@ _WHERE = {
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
     "export": ["export"],
     "compact.folding": ["path_model"],
+    "prediction.curves": ["EffectCurve"],
     "prediction.explain": ["explain"],
     "prediction.explanation": ["Explanation"],
     "prediction.extrapolation": ["TrainingSupport"],
@@ -205,8 +207,8 @@ __all__ = ["__version__", "data", *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "data":
-        return importlib.import_module("slabnet.data")
+    if name in ("data", "plots"):
+        return importlib.import_module(f"slabnet.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'slabnet' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"slabnet.{_MODULES[name]}"), name)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
-from slabnet.core.errors import refuse
+from slabnet.core.errors import check_whole, refuse
 from slabnet.core.records import Answer
+from slabnet.estimators.grids import PAIR_POINTS, Layout
 from slabnet.estimators.outside import MarksExtrapolation
 from slabnet.estimators.scaling import Array, Scaling
 from slabnet.model.drawing import Draw
 from slabnet.model.networks import Network
 from slabnet.prediction.background import ColumnPoints
+from slabnet.prediction.curves import EffectCurve, effect_curve
 from slabnet.prediction.explain import Explainer, Framing, Question, Scale
 from slabnet.prediction.explanation import Explanation
 
@@ -94,6 +98,48 @@ class Explains(MarksExtrapolation):
         explainer = Explainer(self.network_, self.framing(groups, asked.scale), asked, keep_draws=keep_draws)
         scaled = [torch.as_tensor(self.scaling_x_.apply(part)) for part in (inputs, behind)]
         return explainer.explain(scaled[0], scaled[1], values)
+
+    def effects(
+        self,
+        column: Any,
+        background: Any = None,
+        scale: Scale = "response",
+        *,
+        at: Any = None,
+        points: int = 40,
+        draws: int | None = None,
+        level: float = 0.95,
+    ) -> EffectCurve:
+        """How the prediction goes with one column, or with two, with a band over drawn networks.
+
+        column: a name, a position, or a pair of them. background: rows over which the other columns are averaged; None
+            takes the stored summary of the training columns, in which columns do not go together (`background_`).
+        scale: "response" or "linear", as in `explain`. at: values to look at; None takes `points` of them over the
+            training range and a tenth beyond, or the levels of a category.
+        draws: networks to draw; None takes those of the estimator. level: of the bands.
+
+        The record has partial dependence and, for a column of numbers, accumulated local effects; it says which points
+        lie outside the training data. `plot_effect` draws it.
+
+        >>> from slabnet import SlabRegressor
+        >>> x = np.linspace(-1, 1, 50)[:, None]
+        >>> model = SlabRegressor(hidden=(), epochs=50, random_state=0).fit(x, 3 * x[:, 0])
+        >>> curve = model.effects(0)
+        >>> bool(curve.partial.mean[0, 0] < curve.partial.mean[-1, 0]), bool(curve.extrapolates[0])
+        (True, True)
+        """
+        check_is_fitted(self)
+        check_whole("effects", "points", points, at_least=2)
+        pair = column if isinstance(column, (tuple, list)) else (column,)
+        asked = Question(self.draws if draws is None else draws, self._draw(), scale, level, 1, self._seed)
+        asked.check("effects")
+        rows = self.background_rows("effects") if background is None else self._check_x(background)
+        layout = Layout(self._named_groups(), self.table_, self.support_, rows)
+        grid = layout.grid(pair, at, points if len(pair) == 1 else PAIR_POINTS)
+        grid = replace(grid, inputs=torch.as_tensor(self.scaling_x_.apply(grid.inputs.numpy())))
+        local = None if background is None else layout.numbers(grid.names[0])
+        explainer = Explainer(self.network_, self.framing(self._named_groups(), scale), asked)
+        return effect_curve(explainer, grid, torch.as_tensor(self.scaling_x_.apply(rows)), local)
 
     def background_rows(self, where: str) -> Array:
         """The stored summary as rows of inputs, in the table's units."""

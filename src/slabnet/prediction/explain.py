@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -188,27 +188,30 @@ class Explainer:
         x, background = x.cpu().double(), background.cpu().double()
         each = self.draws * len(self.framing.groups) * len(self.framing.outputs)
         rows = max(1, BUFFER // max(1, each))
-        modes = {part: part.training for part in self.net.modules()}
-        self.net.eval()
-        try:
-            with threads_for(0):
-                parts = [self._chunk(x[i : i + rows], background) for i in range(0, len(x), rows)]
-        finally:
-            for part, mode in modes.items():
-                part.training = mode
+        parts = [self._chunk(x[i : i + rows], background) for i in range(0, len(x), rows)]
         if values is None:
             known = x.numpy() * self.framing.scale + self.framing.centre
             values = [[_value(row[list(group)]) for group in self.framing.groups.values()] for row in known]
         return _joined(parts, values)
 
+    def each_draw(self) -> Iterator[Drawn]:
+        """The drawn networks, each within its draw, as they predict."""
+        modes = {part: part.training for part in self.net.modules()}
+        self.net.eval()
+        try:
+            for r in range(self.draws):
+                key = keyed_generator(self.asked.seed, "draw", r, device=self.device)
+                with threads_for(0), torch.no_grad(), drawing(self.net, self.asked.draw, key, r) as scope:
+                    yield drawn_network(self.net, scope, self.columns, self.dtype, self.shape)
+        finally:
+            for part, mode in modes.items():
+                part.training = mode
+
     def _chunk(self, x: Tensor, background: Tensor) -> Explanation:
         """All draws of some rows."""
         chunk = _Chunk()
-        for r in range(self.draws):
-            key = keyed_generator(self.asked.seed, "draw", r, device=self.device)
-            with torch.no_grad(), drawing(self.net, self.asked.draw, key, r) as scope:
-                drawn = drawn_network(self.net, scope, self.columns, self.dtype, self.shape)
-                self._draw(chunk, drawn, x, background, keyed_generator(self.asked.seed, "permutations", r))
+        for r, drawn in enumerate(self.each_draw()):
+            self._draw(chunk, drawn, x, background, keyed_generator(self.asked.seed, "permutations", r))
         return self._told(chunk)
 
     def _draw(self, chunk: _Chunk, drawn: Drawn, x: Tensor, background: Tensor, generator: torch.Generator) -> None:
