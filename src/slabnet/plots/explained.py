@@ -39,21 +39,24 @@ def plot_waterfall(
     order = explanation.order(row, k)
     shown, rest = order[:most], order[most:]
     parts = explanation.contributions
-    steps = [(explanation.label(row, j), *(float(p[row, j, k]) for p in (parts.mean, parts.low, parts.high)))
-             for j in shown]  # fmt: skip
+    labels = [explanation.label(row, j) for j in shown]
+    steps = [tuple(float(part[row, j, k]) for part in (parts.mean, parts.low, parts.high)) for j in shown]
     if rest:
         total = float(parts.mean[row, rest, k].sum())
-        steps.append((f"{len(rest)} others", total, total, total))
+        labels.append(f"{len(rest)} others")
+        steps.append((total, total, total))
     at = start = float(explanation.baseline.mean[k])
-    for height, (_, change, low, high) in enumerate(steps):
+    for height, (change, low, high) in enumerate(steps):
         axes.barh(height, change, left=at, color=WRONG if change > 0 else OTHER, height=0.6)
         if high > low:
             axes.plot([at + low, at + high], [height, height], color="black", linewidth=0.8)
         at += change
-    axes.set_yticks(range(len(steps)), [step[0] for step in steps])
+    axes.set_yticks(range(len(steps)), labels)
     axes.invert_yaxis()
     for value in (start, at):
         axes.axvline(value, color=QUIET, linestyle="--", linewidth=0.8)
+    axes.margins(x=0.05)
+    axes.set_axisbelow(True)
     scale = "linear predictor" if explanation.scale == "linear" else "response"
     axes.set(xlabel=f"{scale} of {explanation.outputs[k]}", title=f"from {written(start)} to {written(at)}")
     return _finish(axes)
