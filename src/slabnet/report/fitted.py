@@ -32,6 +32,7 @@ def subject_of(model: SlabEstimator, test: tuple[Any, Any] | None, title: str, t
         draws=model.draws,
         draws_seed=model._seed,
         effects=model.feature_effects_.sizes.tolist(),
+        signed_effects=model.feature_effects_,
     )
 
 

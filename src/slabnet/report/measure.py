@@ -207,9 +207,9 @@ class Measured:
             usual = None if self.subject.usual is None else int(self.subject.usual)
             truth = self.truth.reshape(-1).long().cpu().numpy()
             return class_scores(prediction.mean.double().cpu().numpy(), truth, DOUBT, usual)
-        mean, truth = (self._own_unit(part) for part in (prediction.mean, self.truth))
+        mean, truth = (self.in_own_unit(part) for part in (prediction.mean, self.truth))
         ends = prediction.predictive.get(DOUBT)
-        inside = None if ends is None else (self._own_unit(ends[0]), self._own_unit(ends[1]))
+        inside = None if ends is None else (self.in_own_unit(ends[0]), self.in_own_unit(ends[1]))
         usual_mean = truth.mean() if self.subject.usual is None else self.subject.usual
         return number_scores(mean, truth, inside, float(usual_mean))
 
@@ -223,7 +223,7 @@ class Measured:
         units = {metric.name: self.unit if metric.in_unit else 1.0 for metric in rows}
         return [(METRICS[name].words, value * units[name]) for name, value in values.items()]
 
-    def _own_unit(self, values: Tensor) -> NDArray[np.float64]:
+    def in_own_unit(self, values: Tensor) -> NDArray[np.float64]:
         """Numbers of the first response in the unit of its column."""
         plain = values.reshape(len(values), -1)[:, 0].double().cpu().numpy()
         scale = self.subject.scale_y

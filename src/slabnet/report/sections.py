@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from slabnet.report.charts import Figure
 from slabnet.report.live import pack_network, typed_array, why_absent
 from slabnet.report.measure import DOUBT, DRAWS, Measured, doubt_table
 from slabnet.report.parts import Section
+from slabnet.report.quality import effects_figure, quality_section, structure_section
 from slabnet.report.subject import versions
 from slabnet.report.svg import number, percent, short
 
@@ -30,8 +31,10 @@ def model_sections(measured: Measured, no_rows: bool) -> tuple[list[Section], di
     sections = [
         _summary(measured),
         _live(measured, no_rows, data),
+        quality_section(measured, no_rows),
         _ways(measured),
         _inputs(measured),
+        structure_section(measured),
         _network(measured),
         _alphas(measured),
         _training(measured),
@@ -57,11 +60,14 @@ def _summary(measured: Measured) -> Section:
     )
     what = f" to predict {subject.target}" if subject.target else ""
     first = f"A network ({subject.method}) was fitted to {rows}{subject.title}{what}{size}."
-    lines = [first, *_how_good(measured), *_further(measured), *subject.notes]
+    lines = [first, *_how_good(measured), *_beside(measured), *_further(measured), *subject.notes]
     return Section("summary", "What was fitted, and how good it is", lines)
 
 
 def _how_good(measured: Measured) -> list[str]:
+    tested = measured.subject.tested or {}
+    if measured.prediction is None and ("rmse" in tested or "log_density" in tested):
+        return [_when_fitted(tested)]
     if measured.prediction is None or measured.score is None:
         return ["How good it is on new rows is not known here: no test rows were given (--data)."]
     count, prediction, scores = len(measured.truth), measured.prediction, measured.scores
@@ -83,6 +89,24 @@ def _how_good(measured: Measured) -> list[str]:
         return [*lines, f"None of them reaches the {DOUBT} it takes to decide without doubt."]
     share, good = percent(scores["decided"] / count), percent(scores["accuracy_decided"], 2)
     return [*lines, f"It decides {share} of them without doubt (above {DOUBT}), of which {good} are right."]
+
+
+def _beside(measured: Measured) -> list[str]:
+    """The linear model that the fit was compared with."""
+    linear = (measured.subject.tested or {}).get("linear")
+    if not linear:
+        return []
+    told = number(linear["rmse"]) if "rmse" in linear else percent(linear["accuracy"], 2)
+    return [f"On the rows that the fit held out, {linear['name']} reached {told} ({measured.measure})."]
+
+
+def _when_fitted(tested: Mapping[str, Any]) -> str:
+    """What the fit found on its held-out rows, for a page that cannot judge rows itself."""
+    if "rmse" not in tested:
+        return f"On the rows that the fit held out, its log density is {number(tested['log_density'])} a row."
+    said = f"On the rows that the fit held out, its error (RMSE) is {number(tested['rmse'])}"
+    said += f" (always saying the mean: {number(tested['baseline'])})"
+    return f"{said}, and its {DOUBT:.0%} prediction intervals cover {percent(tested.get('coverage'))} of them."
 
 
 def _further(measured: Measured) -> list[str]:
@@ -158,9 +182,8 @@ def _inputs(measured: Measured) -> Section | None:
         )
         for i in order
     ]
-    return Section(
-        "inputs", "Feature importance", figures=[charts.importance_chart(rows, measured.reach_before, with_effects)]
-    )
+    figures = [charts.importance_chart(rows, measured.reach_before, with_effects), effects_figure(measured)]
+    return Section("inputs", "Feature importance", figures=[figure for figure in figures if figure is not None])
 
 
 def _maps(measured: Measured, shape: tuple[int, int]) -> list[Figure]:

@@ -25,6 +25,7 @@ from slabnet.data.fetch import NoData
 from slabnet.data.holdout import held_out, with_answers
 from slabnet.data.reading import read_all
 from slabnet.data.tabular import Table
+from slabnet.estimators.effects import FeatureEffects
 from slabnet.estimators.scaling import Scaling
 from slabnet.model.attach import likelihood_of
 from slabnet.model.likelihoods import Likelihood
@@ -49,7 +50,8 @@ class Subject:
     usual: what someone would say who knows no inputs: the place of the most frequent class of the fit, or its mean.
     row_numbers: what each test row is called in its file. draws, draws_seed: of the estimator that was saved, whose
         predictions are then the ones that are shown, so that every command gives the same figures. effects: how far
-        it said that each input moves the answer, on the rows it was fitted to.
+        it said that each input moves the answer, on the rows it was fitted to; signed_effects: which way, and how
+        surely. tested: what the fit found on the rows it held out, of itself and of a linear model.
     """
 
     net: nn.Module
@@ -78,6 +80,8 @@ class Subject:
     draws: int | None = None
     draws_seed: int | None = None
     effects: Sequence[float] | None = None
+    signed_effects: FeatureEffects | None = None
+    tested: Mapping[str, Any] | None = None
 
     @property
     def likelihood(self) -> Likelihood:
@@ -173,7 +177,17 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         draws=estimator.draws,
         draws_seed=estimator.seed,
         effects=estimator.feature_effects,
+        signed_effects=_signed(estimator, card.input_names),
+        tested=card.tested,
     )
+
+
+def _signed(card: EstimatorCard, names: Sequence[str] | None) -> FeatureEffects | None:
+    """Effects with their signs; None in a file of 0.1, or one whose numbers do not fit."""
+    if not card.signed_effects or not names or card.feature_effects is None:
+        return None
+    columns = [str(i) for i in range(len(card.feature_effects))]
+    return FeatureEffects.from_dict(columns, card.feature_effects, [str(n) for n in names], card.signed_effects)
 
 
 def _split_of(name: str, net: Network, model: Path) -> Split:
