@@ -26,7 +26,7 @@ from slabnet.report.subject import Subject, subject_from_file
 from slabnet.report.write import model_page, report_file
 from slabnet.store import FORMAT
 
-ORDER = ["summary", "live", "ways", "inputs", "network", "alpha", "training", "trust", "cases", "settings"]
+ORDER = ["summary", "live", "quality", "ways", "inputs", "network", "alpha", "training", "trust", "cases", "settings"]
 HOSTILE = ["<script>alert(1)</script>", "</style><b>", "\"'>&", "</script><img src=x onerror=alert(1)>"]
 
 

@@ -146,8 +146,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
             if data is not None:
                 raise
             notes.append(f"The test rows of {name} are not here, so what needs them is left out ({error}).")
-    outside, recipe = _ood(ood, net), card.recipe
-    estimator, job = card.estimator or EstimatorCard(), card.job or {}
+    recipe, estimator, job = card.recipe, card.estimator or EstimatorCard(), card.job or {}
     trained = job or (recipe or {}).get("train", {})
     same = data is None or data == card.data
     return Subject(
@@ -164,7 +163,7 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         image_shape=None if split is None else split.image_shape,
         scale_x=_scale(estimator.scaling_x),
         scale_y=_scale(estimator.scaling_y),
-        ood=outside,
+        ood=_ood(ood, net),
         settings=recipe or card.config or {"network": net.spec},
         categories=_categories(card.table),
         indicators=_indicators(card.table),
