@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator, model_validator
@@ -25,12 +27,69 @@ class Beta(Settings):
     b: float = Field(default=1.0, gt=0)
 
 
+class InverseGamma(Settings):
+    """Prior of a variance, InverseGamma(shape, scale): of sigma_beta^2, one for each layer, or of Gaussian noise.
+
+    Given the weights the best posterior of sigma_beta^2 is
+    InverseGamma(shape + sum alpha / 2, scale + sum alpha (mu^2 + sigma^2) / 2).
+    """
+
+    shape: float = Field(default=1.0, gt=0)
+    scale: float = Field(default=1.0, gt=0)
+
+
+class WeightPsi(Settings):
+    """psi of every single weight, as a file holds what a function gave: each of `values` as often as `runs` says.
+
+    shapes: (units, inputs) of each layer; the weights of all layers come one after the other, row by row.
+
+    >>> WeightPsi.of([[0.1, 0.1, 0.2]], [(1, 3)]).runs
+    (2, 1)
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+    values: tuple[float, ...]
+    runs: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        whole = sum(units * inputs for units, inputs in self.shapes)
+        good = all(0 < value < 1 for value in self.values) and all(run > 0 for run in self.runs)
+        if not good or len(self.values) != len(self.runs) or sum(self.runs) != whole:
+            raise ValueError(
+                f"psi must be a number above 0 and below 1 for each of {whole} weights, got something else"
+            )
+        return self
+
+    @classmethod
+    def of(cls, layers: Sequence[Sequence[float]], shapes: Sequence[tuple[int, int]]) -> Self:
+        """The weights of these layers."""
+        runs = [(value, len(list(run))) for value, run in itertools.groupby(itertools.chain(*layers))]
+        return cls(shapes=tuple(shapes), values=tuple(v for v, _ in runs), runs=tuple(n for _, n in runs))
+
+    def of_layer(self, index: int, shape: tuple[int, ...]) -> list[float]:
+        """psi of the weights of one layer, which must have the shape that was written."""
+        if index >= len(self.shapes) or self.shapes[index] != tuple(shape):
+            refuse("Prior", "psi", f"values for layers of the shapes {list(self.shapes)}", f"layer {index} of {shape}")
+        first = sum(units * inputs for units, inputs in self.shapes[:index])
+        every = itertools.chain.from_iterable(
+            itertools.repeat(*run) for run in zip(self.values, self.runs, strict=True)
+        )
+        return list(itertools.islice(every, first, first + math.prod(shape)))
+
+
+PsiFunction = Callable[[int, int, int], float]
+
+
 class Prior(Settings):
     """What is believed before the data (eq. 3).
 
     psi: "aic" = exp(-2), "bic" = exp(-2 log n) (needs `n`), a number in (0, 1), one number per layer,
-        or `Beta(a, b)` to learn it.
-    sigma_beta: scale of the slab: a number, one per layer, or "learned" (empirical Bayes, one per layer).
+        `Beta(a, b)` to learn it, or a function of (layer, unit, input), counted from 0, that gives a number for each
+        weight of a network of linear layers (in later layers of an input-skip network the inputs count behind the
+        units). A file holds the numbers, not the function. Intercepts have one half then, or `intercept_psi`.
+    sigma_beta: scale of the slab: a number, one per layer, "learned" (empirical Bayes, one per layer), or
+        `InverseGamma(shape, scale)`: learned with a posterior of its own, for Gaussian slabs.
     slab: the distribution of a weight that is in the network, by name or with its settings: "gaussian", "laplace",
         "student" or `Student(df)`, all with the scale sigma_beta; `ScaleMixture`, which has scales of its own; or one
         that was registered.
@@ -44,8 +103,8 @@ class Prior(Settings):
     0.0001
     """
 
-    psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta = "aic"
-    sigma_beta: Literal["learned"] | float | tuple[float, ...] = 1.0
+    psi: Literal["aic", "bic"] | float | tuple[float, ...] | Beta | WeightPsi | PsiFunction = "aic"
+    sigma_beta: Literal["learned"] | float | tuple[float, ...] | InverseGamma = 1.0
     slab: SlabSettings = GaussianSlab()
     n: int | None = Field(default=None, ge=2, le=10**12)
     input_psi: tuple[float, ...] | None = None
@@ -57,19 +116,26 @@ class Prior(Settings):
     @field_validator("psi", mode="before")
     @classmethod
     def _psi(cls, value: Any) -> Any:
-        allowed = '"aic", "bic", a number above 0 and below 1, one such number per layer, or Beta(a, b)'
-        if isinstance(value, Beta) or (isinstance(value, str) and value in ("aic", "bic")):
+        allowed = '"aic", "bic", a number above 0 and below 1, one such number per layer, Beta(a, b), or a function'
+        if (
+            isinstance(value, (Beta, WeightPsi))
+            or callable(value)
+            or (isinstance(value, str) and value in ("aic", "bic"))
+        ):
             return value
         if isinstance(value, dict):
-            return Beta(**value)
+            return WeightPsi(**value) if "runs" in value else Beta(**value)
         return _inside(value, "psi", allowed, 0.0, 1.0)
 
     @field_validator("sigma_beta", mode="before")
     @classmethod
     def _sigma_beta(cls, value: Any) -> Any:
-        if isinstance(value, str) and value == "learned":
+        if isinstance(value, InverseGamma) or (isinstance(value, str) and value == "learned"):
             return value
-        return _inside(value, "sigma_beta", 'a number above 0, one per layer, or "learned"', 0.0, math.inf)
+        if isinstance(value, dict):
+            return InverseGamma(**value)
+        allowed = 'a number above 0, one per layer, "learned", or InverseGamma(shape, scale)'
+        return _inside(value, "sigma_beta", allowed, 0.0, math.inf)
 
     @field_validator("input_psi", "intercept_psi", "skip_psi", mode="before")
     @classmethod
@@ -107,9 +173,18 @@ class Prior(Settings):
     def _consistent(self) -> Self:
         if self.psi == "bic" and self.n is None:
             raise ValueError('n must be the number of observations when psi="bic", got None')
+        if isinstance(self.sigma_beta, InverseGamma) and not isinstance(self.slab, GaussianSlab):
+            raise ValueError(f"slab must be gaussian when sigma_beta is InverseGamma, got {one_line(self.slab)}")
+        if self.by_weight and (self.input_psi is not None or self.skip_psi is not None):
+            raise ValueError("input_psi and skip_psi must be left out when psi says all of each weight, got them too")
         if both := set(self.include) & set(self.exclude):
             raise ValueError(f"include and exclude must not share inputs, got {sorted(both)} in both")
         return self
+
+    @property
+    def by_weight(self) -> bool:
+        """Whether psi is given for every single weight."""
+        return callable(self.psi) or isinstance(self.psi, WeightPsi)
 
     def inclusion(self, index: int, layers: int) -> float | Beta:
         """psi of layer `index` of `layers`."""
@@ -119,8 +194,9 @@ class Prior(Settings):
             return math.exp(-2.0 * math.log(self.n or 2))
         if isinstance(self.psi, tuple):
             return _pick("psi", self.psi, index, layers)
-        assert not isinstance(self.psi, str)
-        return self.psi
+        if isinstance(self.psi, (float, Beta)):
+            return self.psi
+        return 0.5  # of the intercepts: every weight has its own
 
     def intercept_inclusion(self, index: int, layers: int) -> float | None:
         """psi of the intercepts of layer `index` of `layers`, None where it is that of the weights."""
@@ -128,7 +204,7 @@ class Prior(Settings):
             return _pick("intercept_psi", self.intercept_psi, index, layers)
         return self.intercept_psi
 
-    def scale(self, index: int, layers: int) -> float | Literal["learned"]:
+    def scale(self, index: int, layers: int) -> float | Literal["learned"] | InverseGamma:
         """sigma_beta of layer `index` of `layers`."""
         if isinstance(self.sigma_beta, tuple):
             return _pick("sigma_beta", self.sigma_beta, index, layers)

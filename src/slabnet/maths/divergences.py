@@ -70,6 +70,12 @@ def kl_beta(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
     return log_beta(a0, b0) - log_beta(a, b) + weighted + (a0 - a + b0 - b) * total
 
 
+def kl_inverse_gamma(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
+    """KL of InverseGamma(a, b) from InverseGamma(a0, b0): the price of a learned scale; that of the gammas of 1 / x."""
+    logs = torch.lgamma(a0) - torch.lgamma(a) + a0 * (b.log() - b0.log())
+    return logs + (a - a0) * torch.digamma(a) + a * (b0 - b) / b
+
+
 def kl_lognormal(m: Tensor, log_s: Tensor, m0: float, s0: float) -> Tensor:
     """KL of LogNormal(m, s^2) from LogNormal(m0, s0^2): that of the normals of the logarithm."""
     return kl_normal(m - m0, log_s, torch.full_like(log_s, s0).log())

@@ -13,7 +13,8 @@ from torch.nn.utils import skip_init
 
 from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS
-from slabnet.config.settings import Prior, Start
+from slabnet.config.priors import Prior, WeightPsi
+from slabnet.config.settings import Start
 from slabnet.config.slabs import GaussianSlab, slab_spec
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
@@ -25,7 +26,8 @@ from slabnet.model.gates import Gates
 from slabnet.model.layers import Conv1d, Conv2d, Conv3d, Linear, SlabLayer
 from slabnet.model.layers.conv import Kernel
 from slabnet.model.posteriors import Gaussian, Posterior, SpikeSlab
-from slabnet.model.priors import Again, layer_prior
+from slabnet.model.prior_columns import Again, each_psi
+from slabnet.model.priors import layer_prior
 from slabnet.model.skips import Fork, Join
 from slabnet.model.slabs import slab_of
 
@@ -72,7 +74,12 @@ class Builder:
             "normal-jeffreys",
         ):  # the weights are standard normal, the scales do the rest
             prior = prior.model_copy(update={"sigma_beta": 1.0})
+        if callable(prior.psi) and self.method.posterior is None:
+            refuse("network", "psi", "no function for a method whose weights have no posterior", self.method.name)
         self.prior, self.start, self.layers, self.built = prior, start or Start(), layers, 0
+        self._psi = prior.psi  # a function, until the shapes are known
+        self._values: list[list[float]] = []
+        self._shapes: list[tuple[int, int]] = []
         self.seed = seed_number(seed, "network")
 
     def linear(
@@ -187,6 +194,7 @@ class Builder:
         if self.method.posterior is None:
             made = self._plain(_unset(plain, *sizes, **size), index)
         else:
+            self._evaluate(index, shape)
             made = ours(
                 *sizes,
                 **size,
@@ -199,6 +207,15 @@ class Builder:
                 made.set_means(torch.zeros(shape), None)  # until `fit` has rows to start them from
         wrapper = WRAPPERS.get(self.method.wrapper or "")
         return made if wrapper is None else wrapper(made, sizes[0], **self.options)
+
+    def _evaluate(self, index: int, shape: tuple[int, ...]) -> None:
+        """The numbers that a function gives for the weights of a layer, in place of it: a file holds those."""
+        if callable(self._psi):
+            values = each_psi(self.prior.model_copy(update={"psi": self._psi}), index, shape)
+            assert values is not None
+            self._values.append(values.flatten().tolist())
+            self._shapes.append((shape[0], shape[1]))
+            self.prior = self.prior.model_copy(update={"psi": WeightPsi.of(self._values, self._shapes)})
 
     def _plain(self, layer: nn.Module, index: int, member: int = 0) -> nn.Module:
         """He's start from our own generator: torch's constructors would touch the global one."""

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slabnet.config.settings import Beta
 from slabnet.core.errors import refuse
 from slabnet.kernels import local_draw
 from slabnet.maths.gated import behind_gate, jointly
@@ -84,7 +83,7 @@ class Gated(SlabLayer):
     def open_blocks(self) -> tuple[Block, ...]:
         """Weights and intercepts as they are where every gate is open."""
         weight, *bias = super().blocks()
-        if not isinstance(self.prior.psi, Beta):
+        if not self.prior.counts:
             return weight, *bias
         opened = self.by_column(lambda gates: gates.alpha.detach(), 1.0)  # what the data say of psi, they say there
         omega = weight.omega.detach()  # type: ignore[union-attr]

@@ -14,24 +14,19 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.config.settings import Beta, Prior
+from slabnet.config.priors import Beta, InverseGamma, Prior
 from slabnet.config.slabs import SLABS, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import refuse
 from slabnet.kernels.dispatch import Divergence, Parts
 from slabnet.kernels.sparse_local import Left
-from slabnet.maths.divergences import kl_bernoulli, kl_beta
+from slabnet.maths.divergences import kl_bernoulli, kl_beta, kl_inverse_gamma
 from slabnet.model.posteriors import Block, Drawn, log_q_beta, log_q_gamma
+from slabnet.model.prior_columns import Again, again_pins, again_psi, each_psi, per_input, pins
 from slabnet.model.slabs import slab_of
 from slabnet.model.slabs.base import Moments, total
+from slabnet.model.slabs.gaussian import Gaussian
 
 AT_PRIOR = 0.01  # nats: of 50 x 50 weights that carry nothing most lie below 1e-6, of those that do above 0.3
-
-
-class Again(NamedTuple):
-    """That the last `columns` inputs of a layer are those which layer number `reader` reads first."""
-
-    columns: int
-    reader: int
 
 
 def layer_prior(
@@ -39,11 +34,13 @@ def layer_prior(
 ) -> LayerPrior:
     """The part of `prior` that layer `index` of `layers` holds; inputs are dimension 1 of its weight."""
     first = index == 0
-    given = _per_input(prior.input_psi, shape, groups) if first else None
-    pinned = _pins(prior, shape, groups) if first else None
+    given = per_input(prior.input_psi, shape, groups) if first else None
+    pinned = pins(prior, shape, groups) if first else None
     if again is not None:
-        given = _again_psi(prior, index, layers, shape, again)
-        pinned = _again_pins(prior, shape, again)
+        given = again_psi(prior, index, layers, shape, again)
+        pinned = again_pins(prior, shape, again)
+    if prior.by_weight:
+        given = each_psi(prior, index, shape)
     return LayerPrior(
         psi=prior.inclusion(index, layers),
         sigma_beta=prior.scale(index, layers),
@@ -69,7 +66,7 @@ class LayerPrior(nn.Module):
     def __init__(
         self,
         psi: float | Beta,
-        sigma_beta: float | Literal["learned"],
+        sigma_beta: float | Literal["learned"] | InverseGamma,
         slab: SlabSettings | str,
         input_psi: Tensor | None,
         pinned: Tensor | None,
@@ -80,8 +77,14 @@ class LayerPrior(nn.Module):
         if settings is None:
             refuse("LayerPrior", "slab", f"one of {', '.join(SLABS)}, or the settings of one", slab)
         self.psi, self.slab, self.intercept_psi = psi, slab_of(settings), intercept_psi
-        self._plain = not isinstance(psi, Beta) and sigma_beta != "learned" and input_psi is None
-        self._log_scale = 0.0 if sigma_beta == "learned" else math.log(sigma_beta)
+        self.scale_prior = sigma_beta if isinstance(sigma_beta, InverseGamma) else None
+        fixed = isinstance(sigma_beta, float)
+        self._plain = not isinstance(psi, Beta) and fixed and input_psi is None
+        self._log_scale = math.log(sigma_beta) if isinstance(sigma_beta, float) else 0.0
+        if self.scale_prior is not None:
+            self._log_scale = 0.5 * math.log(self.scale_prior.scale / self.scale_prior.shape)
+            if not isinstance(self.slab, Gaussian):
+                refuse("LayerPrior", "slab", "gaussian where sigma_beta is InverseGamma", slab_spec(settings))
         if input_psi is not None and not isinstance(psi, Beta):
             input_psi = input_psi.nan_to_num(psi)
         self._made: dict[tuple[torch.dtype, torch.device], _Numbers] = {}
@@ -107,7 +110,8 @@ class LayerPrior(nn.Module):
         """What this prior is, as plain numbers and text: a file of a converted module keeps it for comparison."""
         psi = self.psi.model_dump() if isinstance(self.psi, Beta) else self.psi
         slab = slab_spec(self.slab.settings)
-        scale = "learned" if self.log_sigma_beta is not None else self.sigma_beta
+        scale: Any = "learned" if self.log_sigma_beta is not None else self.sigma_beta
+        scale = scale if self.scale_prior is None else self.scale_prior.model_dump()
         single = {"input_psi": self.log_input_psi, "pinned": self.pinned}
         given = {} if self.intercept_psi is None else {"intercept_psi": self.intercept_psi}
         made = {"psi": psi, "sigma_beta": scale, "slab": slab} | given
@@ -115,11 +119,25 @@ class LayerPrior(nn.Module):
 
     @property
     def sigma_beta(self) -> float:
-        """The scale of the slab, as it stands."""
+        """The scale of the slab, as it stands; with a posterior of its own, what the prior of it expects."""
         return math.exp(self._log_scale if self.log_sigma_beta is None else float(self.log_sigma_beta.detach()))
 
-    def _log_sigma_beta(self, like: Tensor) -> Tensor:
-        return self._numbers(like.dtype, like.device).scale if self.log_sigma_beta is None else self.log_sigma_beta
+    @property
+    def counts(self) -> bool:
+        """Whether something in this prior is learned from the alphas themselves."""
+        return isinstance(self.psi, Beta) or self.scale_prior is not None
+
+    def scale_now(self, blocks: Sequence[Block]) -> float:
+        """The scale of the slab given the weights of the layer, E[1 / sigma_beta^2]^(-1/2)."""
+        return math.exp(float(self._scale(blocks).log_s.detach()))
+
+    def _scale(self, blocks: Sequence[Block]) -> Scale:
+        """log sigma_beta, and of one with a posterior of its own the price and what each weight pays more."""
+        like = blocks[0].mu
+        if self.scale_prior is not None:
+            return scale_posterior(self.scale_prior, blocks, like)
+        log_s = self._numbers(like.dtype, like.device).scale if self.log_sigma_beta is None else self.log_sigma_beta
+        return Scale(log_s, None, None)
 
     def _numbers(self, dtype: torch.dtype, device: torch.device) -> _Numbers:
         """The numbers of this prior as tensors, made once: every step asks for them in every layer."""
@@ -140,7 +158,7 @@ class LayerPrior(nn.Module):
 
     def psi_now(self, blocks: Sequence[Block]) -> Tensor:
         """psi of each weight (not intercept) as it stands: itself, unless learned."""
-        log_psi, log_not_psi = self._inclusion(blocks)[0][0]
+        log_psi, log_not_psi = self._chances(blocks)[0][0]
         return torch.sigmoid(log_psi - log_not_psi)
 
     def log_not_psi(self, blocks: Sequence[Block]) -> Tensor:
@@ -162,7 +180,7 @@ class LayerPrior(nn.Module):
             pairs = zip(blocks, (weight, intercept), strict=False)
             return [(b[0], b[1], b[2], *log, scale) for b, log in pairs], None
         logs, extra = self._inclusion(blocks)
-        log_s = self._log_sigma_beta(mu)
+        log_s = self._scale(blocks).log_s
         return [(b.mu, b.rho, b.omega, *log, log_s) for b, log in zip(blocks, logs, strict=True)], extra
 
     def moments(self, blocks: Sequence[Block]) -> tuple[Moments, Tensor | None]:
@@ -199,7 +217,7 @@ class LayerPrior(nn.Module):
         """KL of q from this prior, summed over the blocks of the layer, in closed form or by quadrature."""
         logs, extra = self._inclusion(blocks)
         total = blocks[0].mu.new_zeros(()) if extra is None else extra
-        log_s = self._log_sigma_beta(blocks[0].mu)
+        log_s = self._scale(blocks).log_s
         for block, (log_psi, log_not_psi) in zip(blocks, logs, strict=True):
             total = total + self.slab.block_kl(block, log_psi, log_not_psi, log_s)
         return total
@@ -211,7 +229,7 @@ class LayerPrior(nn.Module):
 
     def each_kl(self, blocks: Sequence[Block]) -> list[Tensor]:
         """KL of q(beta, gamma) of each single weight from its prior (eq. 3 and 6), block by block."""
-        each, log_s = [], self._log_sigma_beta(blocks[0].mu)
+        each, log_s = [], self._scale(blocks).log_s
         for block, (log_psi, log_not_psi) in zip(blocks, self._inclusion(blocks)[0], strict=True):
             slab = self.slab.weight_divergence(block, log_s)
             if block.omega is None:
@@ -242,11 +260,12 @@ class LayerPrior(nn.Module):
         """
         logs, extra = self._inclusion(blocks)
         total = blocks[0].mu.new_zeros(()) if extra is None else extra
+        log_s = self._scale(blocks).log_s
         for block, one, (log_psi, log_not_psi) in zip(blocks, drawn, logs, strict=True):
             if one.eps is None:
-                slab = self.slab.weight_divergence(block, self._log_sigma_beta(block.mu))
+                slab = self.slab.weight_divergence(block, log_s)
             else:
-                slab = log_q_beta(block, one.eps) - self.log_slab(one.beta)
+                slab = log_q_beta(block, one.eps) - self.slab.log_density(one.beta, log_s)
             if one.gamma is None:
                 total = total + slab.sum()
                 continue
@@ -256,11 +275,20 @@ class LayerPrior(nn.Module):
             total = total + log_q_gamma(block, one.gamma) - prior.sum() + (one.gamma * slab).sum()
         return total
 
-    def log_slab(self, beta: Tensor) -> Tensor:
-        """Log density of the slab at `beta`, per weight."""
-        return self.slab.log_density(beta, self._log_sigma_beta(beta))
-
     def _inclusion(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
+        """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of what is learned.
+
+        What each weight pays for a scale that is not known for sure comes off its E log psi.
+        """
+        logs, extra = self._chances(blocks)
+        scale = self._scale(blocks) if self.scale_prior is not None else None
+        if scale is None or scale.price is None or scale.more is None:
+            return logs, extra
+        certain = [block.mu.numel() for block in blocks if block.omega is None]  # there is no psi that they pay
+        extra = scale.price + sum(certain) * scale.more + (0.0 if extra is None else extra)
+        return [(on - scale.more, off) for on, off in logs], extra
+
+    def _chances(self, blocks: Sequence[Block]) -> tuple[list[tuple[Tensor, Tensor]], Tensor | None]:
         """Per block (E log psi, E log(1 - psi)), nothing charged where pinned; and the price of a learned psi."""
         mu = blocks[0].mu
         extra = None
@@ -292,6 +320,38 @@ class _Numbers(NamedTuple):
     weight: tuple[Tensor, Tensor]
     intercept: tuple[Tensor, Tensor]
     scale: Tensor
+
+
+class Scale(NamedTuple):
+    """log sigma_beta; with a posterior of its own, KL(IG || IG), and what each weight that is in pays more.
+
+    A slab of scale exp(log_s), 1 / exp(log_s)^2 = E[1 / sigma_beta^2], has E log sigma_beta^2 too low by
+    log a - digamma(a); half of that is `more`.
+    """
+
+    log_s: Tensor
+    price: Tensor | None
+    more: Tensor | None
+
+
+def scale_posterior(prior: InverseGamma, blocks: Sequence[Block], like: Tensor) -> Scale:
+    """q(sigma_beta^2) = IG(a + sum alpha / 2, b + sum alpha (mu^2 + sigma^2) / 2), the best one given the weights.
+
+    It is held constant: at its optimum the bound has no slope in it.
+    """
+    with torch.no_grad():
+        count = squares = torch.zeros((), dtype=torch.float64)
+        for block in blocks:
+            alpha = torch.ones_like(block.mu) if block.omega is None else torch.sigmoid(block.omega)
+            if block.counted is not None:
+                alpha = block.counted[0] if block.pinned is None else torch.where(block.pinned, alpha, block.counted[0])
+            count = count + alpha.cpu().sum(dtype=torch.float64)
+            second = alpha * (block.mu**2 + torch.nn.functional.softplus(block.rho) ** 2)
+            squares = squares + second.cpu().sum(dtype=torch.float64)
+        a, b = prior.shape + count / 2, prior.scale + squares / 2
+        price = kl_inverse_gamma(a, b, torch.full_like(a, prior.shape), torch.full_like(b, prior.scale))
+        more = 0.5 * (a.log() - torch.digamma(a))
+        return Scale((0.5 * (b / a).log()).to(like), price.to(like), more.to(like))
 
 
 def _sum(extra: Tensor | None, terms: list[Tensor]) -> Tensor:
@@ -328,55 +388,3 @@ def _digest(values: Tensor | None) -> str | None:
     if values is None:
         return None
     return hashlib.sha256(values.detach().cpu().float().numpy().tobytes()).hexdigest()[:16]
-
-
-def _per_input(values: Sequence[float] | None, shape: tuple[int, ...], groups: int) -> Tensor | None:
-    if values is None:
-        return None
-    inputs = shape[1] * groups
-    if len(values) != inputs:
-        refuse("Prior", "input_psi", f"one number for each of the {inputs} inputs", f"{len(values)} numbers")
-    return _by_weight(torch.tensor(values, dtype=torch.float64), shape, groups)
-
-
-def _again_psi(prior: Prior, index: int, layers: int, shape: tuple[int, ...], again: Again) -> Tensor | None:
-    """psi of the weights that read inputs again, NaN for those that read units; None where all have the layer's."""
-    given: float | Sequence[float] | Beta | None = prior.skip_psi
-    if given is None:
-        given = prior.input_psi if again.reader == 0 else None
-    if given is None:
-        given = prior.inclusion(again.reader, layers)
-    if isinstance(given, Beta) or given == prior.inclusion(index, layers):
-        return None
-    values = [given] * again.columns if isinstance(given, float) else list(given)
-    if len(values) != again.columns:
-        refuse("Prior", "skip_psi", f"one number for each of the {again.columns} inputs", f"{len(values)} numbers")
-    every = [math.nan] * (shape[1] - again.columns) + values
-    return _by_weight(torch.tensor(every, dtype=torch.float64), shape, 1)
-
-
-def _again_pins(prior: Prior, shape: tuple[int, ...], again: Again) -> Tensor | None:
-    """The pins of the inputs that are read again; units are free."""
-    pins = _pins(prior, (shape[0], again.columns), 1) if again.reader == 0 else None
-    return None if pins is None else torch.nn.functional.pad(pins, (shape[1] - again.columns, 0))
-
-
-def _pins(prior: Prior, shape: tuple[int, ...], groups: int) -> Tensor | None:
-    """+1 where forced in, -1 where forced out, 0 where free; spread over the weight."""
-    if not prior.include and not prior.exclude:
-        return None
-    inputs = shape[1] * groups
-    pins = torch.zeros(inputs, dtype=torch.int8)
-    for name, positions, value in (("include", prior.include, 1), ("exclude", prior.exclude, -1)):
-        for position in positions:
-            if not 0 <= position < inputs:
-                refuse("Prior", name, f"positions of inputs, 0 to {inputs - 1}", position)
-            pins[position] = value
-    return _by_weight(pins, shape, groups)
-
-
-def _by_weight(per_input: Tensor, shape: tuple[int, ...], groups: int) -> Tensor:
-    """Spread one value per input over a weight of `shape` (outputs, inputs / groups, *kernel)."""
-    by_group = per_input.reshape(groups, 1, shape[1]).expand(groups, shape[0] // groups, shape[1])
-    flat = by_group.reshape(shape[0], shape[1], *(1 for _ in shape[2:]))
-    return flat.expand(shape).contiguous()

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slabnet.config.settings import Beta
 from slabnet.core.devices import device_of
 from slabnet.core.errors import check_whole, refuse
 from slabnet.core.noise import Seed, keyed_generator, seed_number
@@ -132,7 +131,7 @@ def _slab_layers(net: nn.Module, members: int) -> dict[str, SlabLayer]:
     for name, layer in layers.items():
         if not isinstance(layer, SlabLayer):
             refuse("log_evidence", "net", "one that draws single weights only", f"{type(layer).__name__} ({name})")
-        if members > 1 and (isinstance(layer.prior.psi, Beta) or layer.prior.log_sigma_beta is not None):
+        if members > 1 and (layer.prior.counts or layer.prior.log_sigma_beta is not None):
             refuse("log_evidence", "net", "a mixture whose members share one prior", f"a learned one in {name}")
     with_slab = {name: layer for name, layer in layers.items() if isinstance(layer, SlabLayer)}
     if not with_slab:

@@ -196,6 +196,7 @@ def can_cut(net: nn.Module) -> bool:
         and layer.prior.slab.resting == 0.0  # a dead weight is put where it costs nothing
         and not isinstance(layer.prior.psi, Beta)
         and layer.prior.log_sigma_beta is None
+        and layer.prior.scale_prior is None
         for layer in layers
     )
 

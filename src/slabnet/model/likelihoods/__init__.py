@@ -1,10 +1,11 @@
 """Response distributions f(mu_i, phi) (eq. 1), one file each: what turns a network's output into probabilities of y."""
 
+from slabnet.config.priors import InverseGamma
 from slabnet.model.likelihoods.base import Conditional, Head, Likelihood, Point, Support, YScale, check_finite
 from slabnet.model.likelihoods.bernoulli import Bernoulli
 from slabnet.model.likelihoods.categorical import Categorical
 from slabnet.model.likelihoods.gamma import Gamma
-from slabnet.model.likelihoods.gaussian import Gaussian, InverseGamma, LogNormal
+from slabnet.model.likelihoods.gaussian import Gaussian, LogNormal
 from slabnet.model.likelihoods.heteroscedastic import Heteroscedastic
 from slabnet.model.likelihoods.lognormal import LogNormalResponse
 from slabnet.model.likelihoods.mixture import Mixture

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from slabnet.config.priors import InverseGamma
 from slabnet.core.errors import Settings, check_number, check_whole, refuse
 from slabnet.core.noise import normal_like
 from slabnet.maths.divergences import kl_lognormal, kl_lognormal_inverse_gamma, softplus
@@ -24,13 +25,6 @@ class LogNormal(Settings):
 
     mean: float = 0.0
     sd: float = Field(default=3.0, gt=0)
-
-
-class InverseGamma(Settings):
-    """Prior of the variance phi: InverseGamma(shape, scale)."""
-
-    shape: float = Field(default=1.0, gt=0)
-    scale: float = Field(default=1.0, gt=0)
 
 
 class Gaussian(Likelihood):
