@@ -130,12 +130,18 @@ def test_bad_words(folder: Path, words: list[str], said: str) -> None:
     assert not (folder / "bad.slab").exists()
 
 
-def test_a_page_does_not_judge_rows_that_have_more_than_inputs(folder: Path) -> None:
+def test_a_page_judges_counts_by_their_exposure_and_leaves_out_cut_off_times(folder: Path) -> None:
     words = ["--target", "visits", "--response", "poisson", "--exposure", "days", "--drop", "time,seen,grade"]
-    fitted(folder, *words, "--report", "counts.html", out="page.slab")
+    found = fitted(folder, *words, "--report", "counts.html", out="page.slab")
     text = (folder / "counts.html").read_text("utf-8")
-    assert "A page does not judge rows of a poisson response" in text
-    assert "A poisson response is not run in the page." in text
+    assert f"RMSE {figure(found['test']['rmse'])}" in text or f"{found['test']['rmse']:.3g}" in text
+    assert "is not run in the page" not in text
+    assert '"exposure": true' in text or '"exposure":true' in text
+    words = ["--target", "time", "--response", "weibull", "--event", "seen", "--drop", "visits,days,grade"]
+    fitted(folder, *words, "--report", "times.html", out="cut.slab")
+    text = (folder / "times.html").read_text("utf-8")
+    assert "A page does not judge times of which some were cut off" in text
+    assert "is not run in the page" not in text
     run = slabnet("export", "page.slab", "--to", "numpy", "--out", "page.py", "--json", cwd=folder)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["response"] == "poisson"

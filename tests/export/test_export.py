@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -327,8 +328,8 @@ def test_every_format_has_every_head() -> None:
 
     for table in (as_onnx._HEADS, as_torch._HEADS, numpy_runtime._HEADS):
         assert set(table) == set(heads.HEADS)
-    script = (Path(live.__file__).parent / "templates" / "network.js").read_text()
-    rows = script.partition("const heads = {")[2].partition("\n  };")[0]
-    assert [line.strip().partition(":")[0] for line in rows.splitlines() if line.startswith("    ") and line[4] != " "
-            and ":" in line] == ["normal", "sigmoid", "softmax"]  # fmt: skip
-    assert set(live.PAGE_HEADS) == {"normal", "sigmoid", "softmax"}
+    folder = Path(live.__file__).parent / "templates"
+    classes = (folder / "network.js").read_text().partition("const heads = {")[2].partition("\n  };")[0]
+    numbers = (folder / "responses.js").read_text().partition("const families = {")[2].partition("\n  };")[0]
+    names = re.findall(r"^    \"?([a-z-]+)\"?: [({]", classes + numbers, re.MULTILINE)
+    assert sorted(names) == sorted(heads.HEADS)

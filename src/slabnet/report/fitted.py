@@ -33,6 +33,7 @@ def subject_of(model: SlabEstimator, test: tuple[Any, Any] | None, title: str, t
         draws_seed=model._seed,
         effects=model.feature_effects_.sizes.tolist(),
         signed_effects=model.feature_effects_,
+        rate=model.rate_ if isinstance(model, SlabRegressor) else None,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from slabnet.config.activations import ACTIVATIONS
 from slabnet.core.records import Answer
+from slabnet.export.heads import HEADS
 from slabnet.maths.divergences import softplus
 from slabnet.model.attach import likelihood_of
 from slabnet.model.elementwise import Mixed
@@ -23,7 +24,6 @@ from slabnet.model.paths import chain_of, flat_parts
 from slabnet.report.measure import DOUBT, DRAWS, Measured
 from slabnet.report.subject import Subject
 
-PAGE_HEADS = ("softmax", "sigmoid", "normal")  # rows of `heads` in templates/network.js
 MOST_WEIGHTS = 50_000
 MOST_CONTROLS = 300
 PICKED = 20  # test images to pick from
@@ -41,7 +41,7 @@ def why_absent(measured: Measured) -> str | None:
     if not all(isinstance(layer, Linear) for layer in measured.layers.values()):
         return "Networks with convolutions are not run in the page."
     head = likelihood_of(net).head(net.outputs)
-    if head is None or head.name not in PAGE_HEADS:
+    if head is None or head.name not in HEADS:
         return f"A {likelihood_of(net).name} response is not run in the page."
     if likelihood_of(net).answer is Answer.YES_OR_NO and net.outputs > 1:
         return "Networks with several yes-or-no outputs are not run in the page."
@@ -86,7 +86,9 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
         "activation": net.activation if isinstance(net.activation, str) else _kinds(net),
         "head": head.name,
         "numbers": numbers,
-        "classes": subject.classes(2 if subject.answer is Answer.YES_OR_NO else net.outputs),
+        "classes": subject.classes(
+            2 if subject.answer is Answer.YES_OR_NO else subject.likelihood.classes(net.outputs)
+        ),
         "draws": DRAWS,
         "seed": measured.seed,
         "threshold": DOUBT,
@@ -94,12 +96,15 @@ def pack_network(measured: Measured, rows: bool) -> dict[str, Any]:
     }
     if numbers:
         network["noise"] = {"log": list(head.log), "sd": list(head.sd)}
+        network |= {} if subject.rate is None else {"rate": subject.rate}
         scale = subject.scale_y
         network["response"] = {
             "name": subject.target or "response",
             "centre": 0.0 if scale is None else float(scale.centre.reshape(-1)[0]),
             "scale": 1.0 if scale is None else float(scale.scale.reshape(-1)[0]),
         }
+    elif head.cuts:
+        network["cuts"] = list(head.cuts)
     if subject.image_shape is not None:
         return network | {"kind": "image", "shape": list(subject.image_shape)} | _images(measured, rows)
     return network | {"kind": "table", "controls": _controls(measured, rows)}
@@ -174,7 +179,20 @@ def _controls(measured: Measured, rows: bool) -> list[dict[str, Any]]:
             controls[first] = _choice(subject, name, levels, first)
         else:
             controls[i] = _range(subject, i, None if table is None else table[:, i], rows)
-    return list(controls.values())
+    exposure = [_exposure(subject, rows)] if subject.exposure_name is not None else []
+    return [*controls.values(), *exposure]
+
+
+def _exposure(subject: Subject, rows: bool) -> dict[str, Any]:
+    """How long, or over how much, counts are taken: the range of the test rows, or ten times up and down."""
+    low, start, high = 0.1, 1.0, 10.0
+    if rows and subject.exposure is not None:
+        low, start, high = (float(v) for v in np.quantile(subject.exposure.double().numpy(), (0.01, 0.5, 0.99)))
+    if not high > low:
+        low, high = low / 2, high * 2
+    parts = {"low": low, "high": high, "start": start}
+    known = {"index": -1, "name": subject.exposure_name, "binary": False, "exposure": True}
+    return known | {k: float(f"{v:.6g}") for k, v in parts.items()}
 
 
 def _scale_of(subject: Subject, i: int) -> tuple[float, float]:

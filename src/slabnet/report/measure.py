@@ -119,7 +119,8 @@ class Measured:
         levels = LEVELS if self.subject.answer is Answer.NUMBERS else ()
         draws = DRAWS if self.subject.draws is None else self.subject.draws
         seed = self.seed if self.subject.draws_seed is None else self.subject.draws_seed
-        return as_classes(predict(self.net, x, draws, draw=self.draw, intervals=levels, seed=seed))
+        exposure = self.subject.exposures(len(x))
+        return as_classes(predict(self.net, x, draws, draw=self.draw, intervals=levels, seed=seed, exposure=exposure))
 
     @property
     def truth(self) -> Tensor:
@@ -174,7 +175,8 @@ class Measured:
         """The same for a number (its RMSE, in the response's own unit) or for yes and no."""
         assert self.subject.test is not None
         x, y = self.subject.test
-        prediction = predict(self.net, x, draws, draw=draw, seed=self.seed)
+        exposure = self.subject.exposures(len(x))
+        prediction = predict(self.net, x, draws, draw=draw, seed=self.seed, exposure=exposure)
         value = rmse(prediction, y) * self.unit if prediction.answer is Answer.NUMBERS else accuracy(prediction, y)
         row = {"gamma": gamma, "beta": beta, "draws": prediction.draws, "post_trained": post, "value": value}
         return _way(row | {"density_used": prediction.density_used, "weights": prediction.used_weights}, "value")

@@ -21,7 +21,7 @@ from slabnet.core.files import check_writable, write_atomically
 LARGEST = 3_000_000  # bytes
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in names of the user's; our own lines end in \n
 PLACE = "/* the table of activations */"  # in network.js
-SCRIPTS = ("network.js", "report.js")
+SCRIPTS = ("responses.js", "network.js", "report.js")
 
 
 def render_page(title: str, lead: str, sections: Sequence[Any], data: dict[str, Any]) -> bytes:

@@ -52,6 +52,7 @@ class Subject:
         predictions are then the ones that are shown, so that every command gives the same figures. effects: how far
         it said that each input moves the answer, on the rows it was fitted to; signed_effects: which way, and how
         surely. tested: what the fit found on the rows it held out, of itself and of a linear model.
+    rate: of counts, what exposures are counted in; exposure, exposure_name: that of each test row, and its column.
     """
 
     net: nn.Module
@@ -82,6 +83,16 @@ class Subject:
     effects: Sequence[float] | None = None
     signed_effects: FeatureEffects | None = None
     tested: Mapping[str, Any] | None = None
+    rate: float | None = None
+    exposure: Tensor | None = None
+    exposure_name: str | None = None
+
+    def exposures(self, rows: int) -> Tensor | None:
+        """What the network takes as the exposure of the test rows; of other rows it is 1."""
+        if self.rate is None:
+            return None
+        known = self.exposure is not None and len(self.exposure) == rows
+        return self.rate * (self.exposure if known and self.exposure is not None else torch.ones(rows))
 
     @property
     def likelihood(self) -> Likelihood:
@@ -113,12 +124,6 @@ def versions() -> dict[str, str]:
     return {"slabnet": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def _has_sides(card: FitCard) -> bool:
-    """Whether rows were fitted with an exposure (counts always are) or with an event."""
-    rate = None if card.estimator is None else card.estimator.rate
-    return rate is not None or bool((card.job or {}).get("event"))
-
-
 def subject_from_file(model: Path, data: str | None = None, ood: str | None = None) -> Subject:
     """Read a model file, and the test rows of the data set it was fitted to, or of `data`."""
     header = read_header(model)
@@ -129,15 +134,14 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     if name is None and card.data in DATA_SETS:
         name = card.data
     split: Split | None = None
-    rows_of_table, numbers = None, None
-    if name is not None and card.table is not None and _has_sides(card):
-        response = likelihood_of(net).name
-        notes.append(f"A page does not judge rows of a {response} response, which have more than inputs.")
+    rows_of_table, numbers, exposure = None, None, None
+    if name is not None and card.table is not None and (card.job or {}).get("event"):
+        notes.append("A page does not judge times of which some were cut off; `slabnet predict` does, row by row.")
         name = None
     if name in DATA_SETS and card.table is not None:
         refuse("report", "--data", "a table with the columns that were fitted", name)
     if name is not None and card.table is not None:
-        rows_of_table, numbers, remarks = _table_rows(card, Path(name))
+        rows_of_table, numbers, remarks, exposure = _table_rows(card, Path(name))
         notes += remarks
     elif name is not None:
         try:
@@ -178,6 +182,9 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
         effects=estimator.feature_effects,
         signed_effects=_signed(estimator, card.input_names),
         tested=card.tested,
+        rate=estimator.rate,
+        exposure=exposure,
+        exposure_name=job.get("exposure"),
     )
 
 
@@ -200,8 +207,9 @@ def _split_of(name: str, net: Network, model: Path) -> Split:
     return split
 
 
-def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
-    """The rows of a table whose target is known, as the network reads them, their numbers, and what is said of them.
+def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str], Tensor | None]:
+    """The rows of a table whose target is known, as the network reads them, their numbers, what is said of them, and
+    their exposure where there is one.
 
     Of the very table the model was fitted to, only the held-out rows: the others would flatter it.
     """
@@ -221,6 +229,7 @@ def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
     if not known:
         refuse("report", "--data", f"a table with values of {one_line(target)}", f"{path} without any")
     chosen = {name: [values[i] for i in known] for name, values in table.items()}
+    exposure = _exposure(card, chosen, [i + 1 for i in known])
     learned = Table.from_dict(card.table)
     x, _ = learned.apply(chosen, "report", numbers=[i + 1 for i in known])
     scale_x, scale_y = _scale(estimator.scaling_x), _scale(estimator.scaling_y)
@@ -235,7 +244,17 @@ def _table_rows(card: FitCard, path: Path) -> tuple[Rows, list[int], list[str]]:
     else:
         numbers = as_numbers(values, target, "report", [i + 1 for i in known], learned.target).reshape(len(rows), -1)
         y = torch.as_tensor(numbers if scale_y is None else scale_y.apply(numbers))
-    return (torch.as_tensor(rows), y), [i + 1 for i in known], notes
+    return (torch.as_tensor(rows), y), [i + 1 for i in known], notes, exposure
+
+
+def _exposure(card: FitCard, table: dict[str, list[Any]], numbers: list[int]) -> Tensor | None:
+    """The column of exposures, taken out of a table; None where none was fitted."""
+    name = (card.job or {}).get("exposure")
+    if name is None:
+        return None
+    if name not in table:
+        refuse("report", "--data", f"a table with the column {one_line(name)}, the exposure that was fitted", "none")
+    return torch.as_tensor(as_numbers(table.pop(name), name, "report", numbers))
 
 
 def _whose(job: Any, path: Path) -> list[str]:

@@ -19,19 +19,7 @@ const slabnet = (() => {
     return { uniform, normal };
   }
 
-  function erf(x) {
-    const a = Math.abs(x);
-    if (a > 6) return Math.sign(x);
-    if (a < 2.5) {
-      let term = x, sum = x;
-      for (let n = 1; n < 60; n++) { term *= -x * x / n; sum += term / (2 * n + 1); }
-      return 2 / Math.sqrt(Math.PI) * sum;
-    }
-    let tail = a;
-    for (let k = 60; k > 0; k--) tail = a + (k / 2) / tail;
-    return Math.sign(x) * (1 - Math.exp(-a * a) / (Math.sqrt(Math.PI) * tail));
-  }
-
+  const { erf } = responses;
   const sigmoid = (v) => (v >= 0 ? 1 / (1 + Math.exp(-v)) : Math.exp(v) / (1 + Math.exp(v)));
   const below = (z) => 0.5 * (1 + erf(z / Math.SQRT2));
   const activations = {/* the table of activations */};
@@ -72,7 +60,11 @@ const slabnet = (() => {
   }
 
   const heads = {
-    normal: (out) => Array.from(out),
+    ordinal: (out, { cuts }) => {  // without differences of nearly equal numbers
+      const inner = (k) => (k > 0 && k < cuts.length ? -Math.expm1(cuts[k - 1] - cuts[k]) : 1);
+      return Array.from({ length: cuts.length + 1 }, (_, k) =>
+        (k < cuts.length ? sigmoid(cuts[k] - out[0]) : 1) * (k > 0 ? sigmoid(out[0] - cuts[k - 1]) : 1) * inner(k));
+    },
     sigmoid: (out) => { const p = sigmoid(out[0]); return [1 - p, p]; },
     softmax: (out) => {
       const top = Math.max(...out), parts = Array.from(out, (v) => Math.exp(v - top));
@@ -88,19 +80,13 @@ const slabnet = (() => {
     return sorted[low] + (place - low) * ((sorted[low + 1] ?? sorted[low]) - sorted[low]);
   }
 
-  function mixtureQuantile(centres, sds, share) {
-    let low = Math.min(...centres) - 12 * Math.max(...sds), high = Math.max(...centres) + 12 * Math.max(...sds);
-    for (let i = 0; i < 60; i++) {
-      const middle = (low + high) / 2;
-      const under = centres.reduce((sum, c, k) => sum + below((middle - c) / sds[k]), 0) / centres.length;
-      if (under < share) low = middle; else high = middle;
-    }
-    return (low + high) / 2;
-  }
-
   function network(packed) {
-    const layers = unpack(packed), acts = functions(layers, packed.activation), head = heads[packed.head], cache = new Map();
-    const at = (x) => head(run(layers, means(layers), x, acts));
+    const layers = unpack(packed), acts = functions(layers, packed.activation), cache = new Map();
+    const family = responses.families[packed.head], points = family ? (out) => family.points(out, packed.noise) : null;
+    const head = points || ((out) => heads[packed.head](out, packed));
+    // Counts of a row that was exposed longer, in an area or to more people: their log rate is higher.
+    const exposed = (out, exposure) => (packed.rate ? out.map((v) => v + Math.log(packed.rate * exposure)) : out);
+    const at = (x, exposure = 1) => head(exposed(run(layers, means(layers), x, acts), exposure));
 
     // Draw r is the same network for every x, as in Python's `predict`.
     function networks(draws, structure, seed) {
@@ -115,16 +101,17 @@ const slabnet = (() => {
       return cache.get(key);
     }
 
-    function predict(x, { draws = packed.draws, structure = false, seed = packed.seed } = {}) {
+    function predict(x, { draws = packed.draws, structure = false, seed = packed.seed, exposure = 1 } = {}) {
       const each = networks(draws, structure, seed);
-      const samples = each.map((one) => head(run(layers, one.values, x, acts)));
+      const outs = each.map((one) => exposed(run(layers, one.values, x, acts), exposure)), samples = outs.map(head);
       const mean = samples[0].map((_, k) => samples.reduce((sum, s) => sum + s[k], 0) / samples.length);
       if (packed.numbers) {
-        const centres = samples.map((s) => s[0]), sds = each.map((one) => Math.sqrt(one.phi[0]));
+        const centres = samples.map((s) => s[0]), phis = each.map((one) => one.phi);
+        const ofNew = (share) => responses.quantile(family, outs, phis, share);
         return {
-          mean, samples,
+          mean: family.median ? [ofNew(0.5), ...mean.slice(1)] : mean, samples,
           interval: [quantile(centres, 0.025), quantile(centres, 0.975)],
-          predictive: [mixtureQuantile(centres, sds, 0.025), mixtureQuantile(centres, sds, 0.975)],
+          predictive: [ofNew(0.025), ofNew(0.975)],
         };
       }
       const votes = mean.map(() => 0);

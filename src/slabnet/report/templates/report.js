@@ -25,7 +25,8 @@
 
   if (!slabnet.network) return;
   const packed = data.network, structure = get("structure");
-  const options = () => ({ structure: structure ? structure.checked : false });
+  let exposure = 1;
+  const options = () => ({ structure: structure ? structure.checked : false, exposure });
   if (structure) structure.addEventListener("change", () => refresh());
 
   const lines = packed.numbers ? [] : packed.classes.map((name) => {
@@ -73,7 +74,8 @@
           return;
         }
         const value = control.binary ? Number(input.checked) : Number(input.value);
-        x[control.index] = (value - control.centre) / control.scale;
+        if (control.exposure) exposure = value;
+        else x[control.index] = (value - control.centre) / control.scale;
         if (!control.binary) get(`o${input.dataset.control}`).textContent = Number(value.toPrecision(4));
       });
       show(x);
