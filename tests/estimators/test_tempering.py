@@ -121,3 +121,39 @@ def test_bad_parameters_of_tables() -> None:
     classes = sn.SlabClassifier(hidden=(), epochs=1).fit(x, y > 9)
     with pytest.raises(sn.ArgumentError, match="classes must be those of the first call"):
         classes.partial_fit(x, y > 9, classes=[0, 1, 2])
+
+
+@pytest.mark.parametrize("response", ["heteroscedastic", "poisson", "weibull"])
+def test_every_response_is_tried(response: str, tmp_path: Path) -> None:
+    """The densities of the trial are those of rows it did not fit, cut-off and exposed ones too; files keep it."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(150, 2))
+    y, sides = x[:, 0] + rng.normal(size=150), {}
+    if response == "poisson":
+        sides["exposure"] = rng.uniform(1, 3, 150)
+        y = rng.poisson(sides["exposure"] * np.exp(x[:, 0]))
+    elif response == "weibull":
+        y, sides["event"] = np.exp(x[:, 0]) * rng.weibull(2, 150), (rng.uniform(size=150) < 0.8).astype(float)
+    model = sn.SlabRegressor(hidden=(4,), epochs=15, draws=20, response=response, random_state=0).fit(x, y, **sides)
+    assert model.trial_ is not None
+    assert (model.trial_.phi, model.trial_.rows) == ((), 30)
+    assert set(model.trial_.log_densities) == set(KL_WEIGHTS)
+    assert model.history_.kl_weight == model.trial_.kl_weight
+    save_estimator(model, tmp_path / "m.slab")
+    again = load_estimator(tmp_path / "m.slab").trial_
+    assert again is not None
+    assert (again.kl_weight, again.phi) == (model.trial_.kl_weight, ())
+
+
+def test_rows_count_as_often_as_their_weight_in_the_trial() -> None:
+    samples, y = np.zeros((1, 4, 1)), np.array([[1.0], [-1.0], [3.0], [1.0]])
+    weight = np.array([2.0, 1.0, 1.0, 0.0])
+    assert noise_around(samples, y, weight=weight).tolist() == noise_around(samples, y[[0, 0, 1, 2]] * 1).tolist()
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 1))
+    y = np.where(np.arange(200) < 150, x[:, 0], 50 * x[:, 0])
+    model = sn.SlabRegressor(hidden=(4,), epochs=10, random_state=0).fit(
+        x, y, sample_weight=(np.arange(200) < 150) * 1.0
+    )
+    assert model.trial_ is not None
+    assert model.trial_.rows == 30  # of those that count

@@ -195,7 +195,7 @@ def _trial(written: Any, net: Network) -> Trial | None:
     if written is None:
         return None
     weight, phi, rows = written
-    if len(phi) != net.outputs or not all(0 < float(value) < math.inf for value in (weight, rows, *phi)):
+    if (phi and len(phi) != net.outputs) or not all(0 < float(value) < math.inf for value in (weight, rows, *phi)):
         raise ValueError(f"a trial of {one_line(written)}")
     return Trial(float(weight), tuple(float(value) for value in phi), int(rows), {})
 

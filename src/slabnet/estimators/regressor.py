@@ -35,6 +35,7 @@ from slabnet.prediction.importance import Slopes
 from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict as predict_network
 
+FEWEST_EVENTS = 20  # so that some are held out and some are left
 CLOSEST = 1e-12  # to certainty, for a level of an interval
 
 
@@ -111,15 +112,20 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
         given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
-        if isinstance(y, Target) or not self.network_.likelihood.noise_variances():
-            return None  # the noise is not one number, or rows do not count alike
+        if isinstance(y, Target) and y.weight is not None:
+            rows = np.flatnonzero(np.asarray(y.weight))  # those that count
+            x, y, dependence = x[rows], y[rows], dependence.of_rows(rows)
+        if isinstance(y, Target) and y.event is not None and np.sum(np.asarray(y.event)) < FEWEST_EVENTS:
+            return None
         if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
             return None
+        if given and not self.network_.likelihood.noise_variances():
+            return None  # nothing is left to be found
         alone = members_in(self.network_)[0] if members_in(self.network_) else self.network_  # decides for all
         return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping, dependence)
 
     def _tried_on(self, x: Array, y: Any) -> Trial | None:
-        if self.trial_ is None or isinstance(y, Target):
+        if self.trial_ is None or not self.trial_.phi or isinstance(y, Target):
             return self.trial_
         some = slice(0, MOST_ASIDE)
         samples = predict_network(self.network_, x[some], self.draws, seed=self._seed, keep_draws=True).samples

@@ -2,8 +2,8 @@
 
 A factorised posterior is too cautious for some tables and just right for others, and residuals of fitted rows are too
 small. Both are seen on rows that a first fit does not get: for each weight of the KL the noise is set to what explains
-those rows best. The bound itself (weight 1) stands unless they are clearly more probable under the smaller weight, and
-the fit of all rows then takes this weight and this noise.
+those rows best, where it is one number for all rows. The bound itself (weight 1) stands unless they are clearly more
+probable under the smaller weight, and the fit of all rows then takes this weight and this noise.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from slabnet.config.settings import TrainConfig
 from slabnet.data.dependence import INDEPENDENT, Dependence, Rows
 from slabnet.data.holdout import split_rows
 from slabnet.estimators.scaling import Array
+from slabnet.model.likelihoods import Target
 from slabnet.model.networks import Network
+from slabnet.prediction.metrics import row_log_densities
 from slabnet.prediction.predict import predict
 from slabnet.training.checkpoints import Checkpoints
 from slabnet.training.fit import fit
@@ -34,7 +37,8 @@ LEAST = 1e-6  # as a share of the variance of the response: less is rounding
 
 @dataclass(frozen=True)
 class Trial:
-    """What came out: the weight to use, and the noise variance of each response (in the network's scale).
+    """What came out: the weight to use, and the noise variance of each response (in the network's scale), where the
+    noise is one number for all rows; () elsewhere.
 
     rows: how many were held out. log_densities: their mean log density, for each weight that was tried.
     """
@@ -81,7 +85,7 @@ class Keeping:
 def try_out(
     net: Network,
     x: Array,
-    y: Array,
+    y: Array | Target,
     config: TrainConfig,
     weights: Sequence[float],
     draws: int,
@@ -103,7 +107,8 @@ def try_out(
     held_out, rest = _held_out(len(x), seed, dependence)
     size = min(config.batch_size, len(rest))
     densities: dict[float, Array] = {}
-    noise: dict[float, Array] = {}
+    noise: dict[float, tuple[float, ...]] = {}
+    counts = None if not isinstance(y, Target) or y.weight is None else np.asarray(y.weight)[held_out]
     for number, weight in enumerate(weights, start=1):
         tried = copy.deepcopy(net)
         settings = config.model_copy(update={"kl_weight": weight, "batch_size": size})
@@ -111,17 +116,30 @@ def try_out(
         part = Part(f"trial {number} of {len(weights)}", later)
         checkpoint, resume = keeping.trial(number), keeping.resume and keeping.checkpoint is not None
         fit(tried, (x[rest], y[rest]), settings, progress=keeping.show, checkpoint=checkpoint, resume=resume, part=part)
-        samples = predict(tried.cpu().double().eval(), x[held_out], draws, seed=seed, keep_draws=True).samples
-        assert samples is not None
-        noise[weight] = noise_around(samples.numpy(), y[held_out])
-        densities[weight] = mixture_log_density(samples.numpy(), y[held_out], noise[weight])
+        densities[weight], noise[weight] = _judged(tried.cpu().double().eval(), x[held_out], y[held_out], draws, seed)
     best = weights[0]
     for weight in weights[1:]:
         gain = densities[weight] - densities[best]
-        if gain.mean() > gain.std() / np.sqrt(len(gain)):
+        mean = np.average(gain, weights=counts)
+        spread = np.sqrt(np.average((gain - mean) ** 2, weights=counts))
+        if mean > spread / np.sqrt(len(gain)):
             best = weight
-    mean_density = {weight: float(each.mean()) for weight, each in densities.items()}
-    return Trial(best, tuple(noise[best].tolist()), len(held_out), mean_density)
+    mean_density = {weight: float(np.average(each, weights=counts)) for weight, each in densities.items()}
+    return Trial(best, noise[best], len(held_out), mean_density)
+
+
+def _judged(net: Network, x: Array, y: Array | Target, draws: int, seed: int) -> tuple[Array, tuple[float, ...]]:
+    """Log densities of rows that were not fitted, and the noise that explains them best where it is one number."""
+    target = y if isinstance(y, Target) else Target(torch.as_tensor(y))
+    prediction = predict(net, x, draws, seed=seed, keep_draws=True, exposure=target.exposure)
+    responses = np.asarray(target.y)
+    if not net.likelihood.noise_variances():
+        event = None if target.event is None else torch.as_tensor(target.event)
+        return row_log_densities(prediction, torch.as_tensor(responses), event).numpy(), ()
+    assert prediction.samples is not None
+    weight = None if target.weight is None else np.asarray(target.weight)
+    phi = noise_around(prediction.samples.numpy(), responses, weight=weight)
+    return mixture_log_density(prediction.samples.numpy(), responses, phi), tuple(phi.tolist())
 
 
 def _held_out(rows: int, seed: int, dependence: Dependence) -> tuple[Rows, Rows]:
@@ -134,23 +152,24 @@ def _held_out(rows: int, seed: int, dependence: Dependence) -> tuple[Rows, Rows]
     return aside, rest
 
 
-def noise_around(samples: Array, y: Array, near: Sequence[float] | None = None) -> Array:
+def noise_around(samples: Array, y: Array, near: Sequence[float] | None = None, weight: Array | None = None) -> Array:
     """The variance phi, for each response, that makes y most probable under an equal mixture of N(sample, phi).
 
     samples: (draws, rows, responses). Each round weighs the draws by how well they explain a row, and takes the mean
     square around them (EM): the density never falls. near: what earlier rows say; then one round is made from there,
-    since few rows of their own are best explained by whichever draw they meet.
+    since few rows of their own are best explained by whichever draw they meet. weight: how often each row counts.
 
     >>> noise_around(np.zeros((1, 4, 1)), np.array([[1.0], [-1.0], [3.0], [1.0]])).tolist()
     [3.0]
     """
     squares = (y - samples) ** 2
     least = LEAST * y.var(0) + np.finfo(float).tiny
-    phi = np.maximum(squares.mean((0, 1)) if near is None else np.asarray(near), least)
+    first = np.average(squares.mean(0), axis=0, weights=weight) if near is None else np.asarray(near)
+    phi = np.maximum(first, least)
     for _ in range(ROUNDS if near is None else 1):
         shares = np.exp(-0.5 * (squares - squares.min(0)) / phi)
         before, phi = phi, (shares * squares).sum(0) / shares.sum(0)
-        phi = np.maximum(phi.mean(0), least)
+        phi = np.maximum(np.average(phi, axis=0, weights=weight), least)
         if np.allclose(phi, before, rtol=1e-8, atol=0):
             break
     return np.asarray(phi)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -34,7 +36,7 @@ class Target:
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, rows: slice | Tensor) -> Self:
+    def __getitem__(self, rows: slice | Tensor | NDArray[np.int64]) -> Self:
         return replace(self, **{name: part[rows] for name, part in self.parts()})
 
     def parts(self) -> Iterator[tuple[str, Tensor]]:
