@@ -130,11 +130,9 @@ def subject_from_file(model: Path, data: str | None = None, ood: str | None = No
     net = load_model(model)
     assert isinstance(net, Network)
     card = FitCard.of(header, model)
-    name, notes = data, []
-    if name is None and card.data in DATA_SETS:
-        name = card.data
+    name = card.data if data is None and card.data in DATA_SETS else data
     split: Split | None = None
-    rows_of_table, numbers, exposure = None, None, None
+    rows_of_table, numbers, exposure, notes = None, None, None, list[str]()
     if name is not None and card.table is not None and (card.job or {}).get("event"):
         notes.append("A page does not judge times of which some were cut off; `slabnet predict` does, row by row.")
         name = None
