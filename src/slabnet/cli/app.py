@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from slabnet.cli import check_up, demo_command, fit_command, model_commands, predict_command
+from slabnet.cli import check_up, demo_command, explain_command, fit_command, model_commands, predict_command
 from slabnet.cli.options import speaks
 from slabnet.core.errors import SlabnetError, one_line
 from slabnet.core.version import __version__
@@ -28,6 +28,7 @@ for part in (
     demo_command,
     fit_command,
     predict_command,
+    explain_command,
     report_commands,
     check_up,
     model_commands,

@@ -152,7 +152,7 @@ class Explanation:
         return pandas.DataFrame(list(self.records()))
 
     def __str__(self) -> str:
-        rows = [self._row_text(i) for i in range(min(len(self), SHOWN_ROWS))]
+        rows = [self.row_text(i) for i in range(min(len(self), SHOWN_ROWS))]
         more = [f"and {len(self) - SHOWN_ROWS} rows more (row, records, to_frame)"] if len(self) > SHOWN_ROWS else []
         return "\n\n".join([*rows, *more])
 
@@ -176,10 +176,11 @@ class Explanation:
         shown = written(value) if isinstance(value, float) else "missing" if value is None else one_line(str(value), 20)
         return f"{one_line(self.columns[column], 30)} = {shown}"
 
-    def _row_text(self, row: int) -> str:
+    def row_text(self, row: int, called: str | None = None) -> str:
+        """One row's largest contributions; `called`: its number, where that is another one."""
         lines = []
         for output in self.shown(row):
-            lines.append(f"row {row}, {self.title(row, output)}")
+            lines.append(f"row {called or row}, {self.title(row, output)}")
             order = self.order(row, output)
             for j in order[:SHOWN]:
                 centre, low, high = (written(float(part[row, j, output])) for part in _parts(self.contributions))
