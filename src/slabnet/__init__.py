@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slabnet.config.slabs import Laplace, ScaleMixture, SlabSettings, Student
     from slabnet.core.errors import ArgumentError, FileError, SlabnetError, TrainingDiverged
     from slabnet.core.records import Cut, Densities, Epoch, History, Prediction, Selection
+    from slabnet.data.correlations import correlations
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
     from slabnet.estimators.conformal import CrossConformal, cross_conformal
     from slabnet.export import export
@@ -117,6 +118,7 @@ _WHERE = {
     "core.errors": ["ArgumentError", "FileError", "SlabnetError", "TrainingDiverged"],
     "compact.network": ["Compact", "compact"],
     "config.settings": ["Beta", "NetworkConfig", "Prior", "Recipe", "Start", "TrainConfig"],
+    "data.correlations": ["correlations"],
     "model.convert": ["conversion", "convert"],
     "selection.criteria": ["criterion_model", "dic", "fic", "waic"],
     "selection.refinement": ["refine"],

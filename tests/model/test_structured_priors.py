@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 import slabnet as sn
 from slabnet.config.priors import WeightPsi
+from slabnet.maths.dilution import diluted_inclusion, log_mean_determinant
 from slabnet.maths.divergences import kl_bernoulli, kl_inverse_gamma
 from slabnet.model.drawing import drawable_layers
 from slabnet.model.elbo import kl
@@ -192,6 +194,106 @@ def test_bad_calls() -> None:
             lambda: sn.mlp((3, 2), prior=sn.Prior(psi=WeightPsi.of([[0.5]], [(1, 1)]))),
             "values for layers",
         ),
+    ]
+    for call, said in cases:
+        with pytest.raises(sn.ArgumentError, match=said):
+            call()  # type: ignore[operator]
+
+
+def positive(columns: int) -> Tensor:
+    source = torch.Generator().manual_seed(1)
+    loadings = torch.randn(columns, 3, generator=source, dtype=DOUBLE)
+    matrix = loadings @ loadings.T + torch.eye(columns, dtype=DOUBLE)
+    scale = matrix.diagonal().rsqrt()
+    return scale[:, None] * matrix * scale
+
+
+def test_the_dilution_prior_against_enumeration() -> None:
+    matrix, psi = positive(5), 0.35
+    alpha = torch.tensor([0.9, 0.2, 0.5, 0.7, 0.01], dtype=DOUBLE)
+    sets = [torch.tensor(gamma).double() for gamma in itertools.product((0, 1), repeat=5)]
+    dets = [torch.linalg.det(matrix[g > 0][:, g > 0]) if g.any() else torch.ones((), dtype=DOUBLE) for g in sets]
+    q = torch.stack([torch.where(g > 0, alpha, 1 - alpha).prod() for g in sets])
+    prior = torch.stack([torch.where(g > 0, psi, 1 - psi).prod() for g in sets]) * torch.stack(dets)
+    torch.testing.assert_close(log_mean_determinant(alpha, matrix).exp(), (q * torch.stack(dets)).sum())
+    inside = (prior[:, None] * torch.stack(sets)).sum(0) / prior.sum()
+    torch.testing.assert_close(diluted_inclusion(torch.full((5,), psi, dtype=DOUBLE), matrix), inside)
+    net = sn.mlp((5, 1), gates="inputs", psi_gate=psi, prior=sn.Prior(dilution=matrix), likelihood="gaussian").double()
+    gates = next(part for part in net.modules() if isinstance(part, Gates))
+    torch.testing.assert_close(gates.psi_now, inside, rtol=1e-5, atol=1e-6)
+    exact = {}
+    for name, at in (("sure", sets[22] * 2 - 1), ("open", torch.logit(alpha) / 30)):
+        with torch.no_grad():
+            gates.omega.copy_(30.0 * at)
+        now = gates.alpha.detach()
+        chance = torch.stack([torch.where(g > 0, now, 1 - now).prod() for g in sets])
+        exact[name] = torch.special.xlogy(chance, chance / (prior / prior.sum())).sum()
+        got = gates.divergence(None, False).detach()  # type: ignore[arg-type]
+        if name == "sure":  # indicators that are decided: nothing stands in for anything
+            torch.testing.assert_close(got, exact[name], rtol=1e-6, atol=1e-6)
+        else:  # the logarithm of a mean is not below the mean of the logarithm
+            assert 0 < float(got) < float(exact[name])
+
+
+def test_twins_share_what_one_of_them_would_have(tmp_path: Path) -> None:
+    """Two columns that are nearly the same, both in or one of them: what two say together costs more."""
+    source = torch.Generator().manual_seed(0)
+    one = torch.randn(200, 1, generator=source)
+    x = torch.cat([one, one + 0.1 * torch.randn(200, 1, generator=source), torch.randn(200, 1, generator=source)], 1)
+    matrix = sn.correlations(x)
+    for prior in (sn.Prior(), sn.Prior(dilution=matrix)):
+        net = sn.mlp((3, 1), gates="inputs", psi_gate=0.5, prior=prior, likelihood="gaussian")
+        gates = next(part for part in net.modules() if isinstance(part, Gates))
+        price = {}
+        for name, omega in (("one", (20.0, -20.0, -20.0)), ("both", (20.0, 20.0, -20.0))):
+            with torch.no_grad():
+                gates.omega.copy_(torch.tensor(omega))
+            price[name] = float(gates.divergence(None, False).detach())  # type: ignore[arg-type]
+        wanted = 0.0 if prior.dilution is None else -math.log(1 - matrix[0, 1] ** 2)
+        assert price["both"] - price["one"] == pytest.approx(wanted, abs=1e-4)
+    assert wanted > 3
+    sn.save(net, tmp_path / "m.slab")
+    torch.testing.assert_close(kl(sn.load(tmp_path / "m.slab")), kl(net))
+    given = sn.Prior(psi=0.5, dilution=matrix)
+    model = sn.SlabRegressor((2,), gates="inputs", prior=given, epochs=2, random_state=0)
+    with pytest.warns(UserWarning, match="columns nearly alike"):
+        model.fit(x.numpy(), one[:, 0].numpy())
+    assert model.network_.spec["psi_gate"] == 0.5
+    assert len(model.column_inclusion_) == 3
+
+
+def test_correlations_of_a_data_frame_are_those_of_its_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2, 3, 4, 5, 6], "b": list("uvwuvw"), "c": [2.0, 4, 6, 8, 10, 13]})
+    matrix = sn.correlations(frame)
+    assert matrix.shape == (3, 3)
+    assert matrix[0, 2] > 0.9
+    assert sn.Prior(dilution=matrix).dilution is not None
+    by_hand = sn.correlations(frame[["a", "c"]].to_numpy(), {"both": (0, 1)})
+    assert by_hand.tolist() == [[1.0]]
+
+
+def test_bad_dilutions() -> None:
+    two = [[1.0, 0.5], [0.5, 1.0]]
+    cases: list[tuple[object, str]] = [
+        (lambda: sn.Prior(dilution=[[1.0, 0.5]]), "dilution must be a correlation matrix"),
+        (lambda: sn.Prior(dilution=[[1.0, 0.5], [0.4, 1.0]]), "symmetric"),
+        (lambda: sn.Prior(dilution=[[1.0, 2.0], [2.0, 1.0]]), "dilution must be"),
+        (lambda: sn.mlp((2, 2), prior=sn.Prior(dilution=two)), 'gates must be "inputs"'),
+        (lambda: sn.convnet((1, 4, 4), 2, prior=sn.Prior(dilution=two)), 'gates must be "inputs"'),
+        (lambda: sn.mlp((3, 2), gates="inputs", prior=sn.Prior(dilution=two)), "a matrix for the 3 columns"),
+        (
+            lambda: sn.mlp((2, 2), gates="inputs", psi_gate=sn.Beta(), prior=sn.Prior(dilution=two)),
+            "psi_gate must be a number",
+        ),
+        (
+            lambda: sn.mlp(
+                (3, 2), gates="inputs", prior=sn.Prior(dilution=[[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]])
+            ),
+            "dilution must be positive definite",
+        ),
+        (lambda: sn.convert(torch.nn.Linear(2, 2), prior=sn.Prior(dilution=two)), "prior must be one without dilution"),
+        (lambda: sn.correlations([[1.0, float("nan")]]), "x must be rows of finite numbers"),
     ]
     for call, said in cases:
         with pytest.raises(sn.ArgumentError, match=said):

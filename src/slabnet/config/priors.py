@@ -12,6 +12,8 @@ from pydantic import Field, ValidationInfo, field_serializer, field_validator, m
 from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import Settings, one_line, refuse
 
+MOST_DILUTED = 500  # columns: a file holds the matrix
+
 
 @runtime_checkable
 class Listed(Protocol):
@@ -97,6 +99,9 @@ class Prior(Settings):
     intercept_psi: psi of the intercepts: a number, or one per layer; None gives them what their layer's weights have.
     skip_psi: in input-skip networks, psi of the weights by which later layers read the inputs: a number, or one for
         each input; None takes what the first layer has.
+    dilution: the correlation matrix of the columns (`sn.correlations`), for networks with gates="inputs" and a number
+        as `psi_gate` (one half where nothing is said): sets of columns that say the same are less probable, by the
+        determinant of their correlations (George 2010; `slabnet.maths.dilution` says what stands for its logarithm).
     include, exclude: inputs (by position) whose weights are all in, or all out, in every layer that reads inputs.
 
     >>> round(Prior(psi="bic", n=100).inclusion(0, 1), 6)
@@ -110,6 +115,7 @@ class Prior(Settings):
     input_psi: tuple[float, ...] | None = None
     intercept_psi: float | tuple[float, ...] | None = None
     skip_psi: float | tuple[float, ...] | None = None
+    dilution: tuple[tuple[float, ...], ...] | None = None
     include: tuple[int, ...] = ()
     exclude: tuple[int, ...] = ()
 
@@ -160,6 +166,21 @@ class Prior(Settings):
     def _slab_spec(self, value: SlabSettings) -> str | dict[str, Any]:
         return slab_spec(value)
 
+    @field_validator("dilution", mode="before")
+    @classmethod
+    def _dilution(cls, value: Any) -> Any:
+        allowed = f"a correlation matrix of at most {MOST_DILUTED} columns: symmetric, with ones on the diagonal"
+        plain = value.tolist() if isinstance(value, Listed) else value
+        rows = [] if not isinstance(plain, (list, tuple)) else list(plain)
+        square = 0 < len(rows) <= MOST_DILUTED and all(
+            isinstance(row, (list, tuple)) and len(row) == len(rows) for row in rows
+        )
+        if plain is None:
+            return None
+        if not square or not all(_correlates(rows, i, j) for i in range(len(rows)) for j in range(i + 1)):
+            raise ValueError(f"dilution must be {allowed}, got {one_line(value)}")
+        return tuple(tuple(float(number) for number in row) for row in rows)
+
     @field_validator("include", "exclude", mode="before")
     @classmethod
     def _positions(cls, value: Any, info: ValidationInfo) -> Any:
@@ -209,6 +230,13 @@ class Prior(Settings):
         if isinstance(self.sigma_beta, tuple):
             return _pick("sigma_beta", self.sigma_beta, index, layers)
         return self.sigma_beta
+
+
+def _correlates(rows: list[Any], i: int, j: int) -> bool:
+    """Whether entry (i, j) can be a correlation, and (j, i) the same."""
+    value, other = rows[i][j], rows[j][i]
+    good = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (value, other))
+    return good and abs(value - other) < 1e-9 and (abs(value - 1) < 1e-9 if i == j else -1 < value < 1)
 
 
 def _inside(value: Any, name: str, allowed: str, low: float, high: float) -> Any:

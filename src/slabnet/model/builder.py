@@ -13,7 +13,7 @@ from torch.nn.utils import skip_init
 
 from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS
-from slabnet.config.priors import Prior, WeightPsi
+from slabnet.config.priors import Beta, Prior, WeightPsi
 from slabnet.config.settings import Start
 from slabnet.config.slabs import GaussianSlab, slab_spec
 from slabnet.core.errors import check_choice, check_whole, refuse
@@ -151,10 +151,16 @@ class Builder:
 
         units: the widths of the layers that have units of a kind ("units", "channels").
         """
+        if self.prior.dilution is not None and "inputs" not in (gates or ()):
+            refuse("network", "gates", '"inputs" where the prior has a dilution', gates)
         if isinstance(activation, str) or not self.can_gate or not isinstance(gates, (str, list, tuple, type(None))):
             return gates
         asked = [] if gates is None else [gates] if isinstance(gates, str) else list(gates)
         return [*asked, *(kind for kind, widths in units.items() if widths and kind not in asked)] or None
+
+    def psi_gate(self, given: float | Beta | None) -> float | Beta | None:
+        """One half where columns are diluted and nothing was said: a learned one has no closed form there."""
+        return 0.5 if given is None and self.prior.dilution is not None else given
 
     def _gates(self, plan: GatePlan, names: Sequence[str], kind: str, parts: list[nn.Module]) -> Gates | None:
         """Gates of this kind where the plan has them, as one more part."""
@@ -166,7 +172,8 @@ class Builder:
             refuse(
                 "network", "gates", "used with a slab whose divergence has a closed form", slab_spec(self.prior.slab)
             )
-        made = Gates(kind, names, plan.psi, self.start, keyed_generator(self.seed, "gates", len(parts)))
+        dilution = self.prior.dilution if kind == "inputs" else None
+        made = Gates(kind, names, plan.psi, self.start, keyed_generator(self.seed, "gates", len(parts)), dilution)
         parts.append(made)
         return made
 

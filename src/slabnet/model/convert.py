@@ -67,6 +67,8 @@ def convert(
     names = {id(part): name for name, part in net.named_modules() if type(part) in _KINDS and name not in reasons}
     if not names:
         refuse("convert", "module", "one with at least one Linear or Conv layer to convert", _why_none(reasons))
+    if prior is not None and prior.dilution is not None:
+        refuse("convert", "prior", "one without dilution: there are no gates", "one with it")
     prior, number = prior or Prior(), seed_number(seed, "convert")
     made: dict[int, SlabLayer] = {}
     for index, (key, name) in enumerate(names.items()):

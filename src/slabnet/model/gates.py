@@ -28,11 +28,13 @@ from torch import Tensor, nn
 
 from slabnet.config.settings import Beta, Start
 from slabnet.core.errors import refuse
+from slabnet.maths.dilution import diluted_inclusion, log_mean_determinant
 from slabnet.maths.divergences import kl_bernoulli
 from slabnet.model.drawing import Drawable, Scope
 from slabnet.model.posteriors import Block
 from slabnet.model.priors import beta_posterior
 
+LEAST_EIGENVALUE = 1e-6  # of a matrix of correlations
 SURE = -40.0  # rho of a slab that is a single number
 
 
@@ -40,16 +42,26 @@ class Gates(Drawable):
     """One indicator for each group of columns, with its posterior; the network's values pass through unchanged.
 
     kind: "inputs", "units" or "channels", what the gates are for; names: what each belongs to. psi: the chance of a
-        gate to be open before the data, or `Beta(a, b)` to learn it.
+        gate to be open before the data, or `Beta(a, b)` to learn it. dilution: the correlations of the columns, with a
+        number as psi: what the prior of a set of them is multiplied by (`maths/dilution.py`).
 
     >>> Gates("inputs", ["age", "city"], 0.5, Start(), torch.Generator()).alpha.shape
     torch.Size([2])
     """
 
+    correlation: Tensor | None
+
     def __init__(
-        self, kind: str, names: Sequence[str], psi: float | Beta, start: Start, generator: torch.Generator
+        self,
+        kind: str,
+        names: Sequence[str],
+        psi: float | Beta,
+        start: Start,
+        generator: torch.Generator,
+        dilution: Sequence[Sequence[float]] | None = None,
     ) -> None:
         super().__init__()
+        self.register_buffer("correlation", _checked(dilution, len(names), psi), persistent=False)
         self.kind, self.names, self.psi = kind, tuple(names), psi
         self.group = tuple(range(len(names)))
         self.omega = nn.Parameter(torch.empty(len(names)).uniform_(*start.omega, generator=generator))
@@ -75,11 +87,18 @@ class Gates(Drawable):
     def psi_now(self) -> Tensor:
         """Where alpha of a gate rests when the data say nothing."""
         on, off, _ = self.logs()
-        return torch.sigmoid(on - off)
+        psi = torch.sigmoid(on - off)
+        if self.correlation is None:
+            return psi
+        return diluted_inclusion(psi.expand_as(self.omega), self.correlation)
 
     def divergence(self, scope: Scope, sampled: bool) -> Tensor:
         on, off, price = self.logs()
-        return kl_bernoulli(self.omega, on, off).sum() + price
+        total = kl_bernoulli(self.omega, on, off).sum() + price
+        if self.correlation is None:
+            return total
+        normaliser = log_mean_determinant(on.exp().expand_as(self.omega), self.correlation)
+        return total + normaliser - log_mean_determinant(self.alpha, self.correlation)
 
     def used(self, scope: Scope) -> None:
         return None
@@ -100,6 +119,21 @@ class Gates(Drawable):
 
     def extra_repr(self) -> str:
         return f"{len(self.names)}"
+
+
+def _checked(dilution: Sequence[Sequence[float]] | None, columns: int, psi: float | Beta) -> Tensor | None:
+    """The matrix of a dilution prior, which has an inverse."""
+    if dilution is None:
+        return None
+    if len(dilution) != columns:
+        refuse("Prior", "dilution", f"a matrix for the {columns} columns with a gate", f"one for {len(dilution)}")
+    if isinstance(psi, Beta):
+        refuse("mlp", "psi_gate", "a number where the prior has a dilution", psi)
+    matrix = torch.tensor(dilution, dtype=torch.float64)
+    least = float(torch.linalg.eigvalsh(matrix)[0])
+    if least < LEAST_EIGENVALUE:
+        refuse("Prior", "dilution", f"positive definite (eigenvalues from {LEAST_EIGENVALUE:g})", f"one of {least:.2g}")
+    return matrix
 
 
 def column_inclusion(net: nn.Module) -> dict[str, float]:

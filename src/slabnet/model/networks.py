@@ -98,6 +98,7 @@ def mlp(
         return _several(members, seed, lambda member_seed: mlp(sizes, seed=member_seed, **given))
     build = Builder(method, prior, start, seed, len(sizes) - 1, options)
     wanted = build.gates_for(activation, gates, units=sizes[1:-1])
+    psi_gate = build.psi_gate(psi_gate)
     plan = GatePlan.of("mlp", sizes[0], wanted, column_groups, psi_gate)
     parts = [nn.Flatten(), *build.dense(sizes, activation, _checked_skip("mlp", skip), plan)]
     spec: dict[str, Any] = {"kind": "mlp", "sizes": list(sizes), "activation": as_written(activation)}
@@ -189,7 +190,7 @@ def _finish(
         refuse("network", "likelihood", "a likelihood or its name", made)
     made.check_outputs(outputs)
     spec |= {"options": build.given} if build.given else {}
-    later = ("skip_psi", "intercept_psi")  # a network without them reads in earlier versions
+    later = ("skip_psi", "intercept_psi", "dilution")  # a network without them reads in earlier versions
     without = {name for name in later if getattr(build.prior, name) is None}
     prior = build.prior.model_dump(mode="json", exclude=without)
     spec |= {"method": build.method.name, "prior": prior, "likelihood": made.spec()}
