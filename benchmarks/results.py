@@ -263,7 +263,7 @@ def summary(records: list[dict[str, Any]]) -> str:
                 f"{statistics.median(r['accuracy_at_95'] for r in sure):.4f}",
             ]
             lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    note = "Medians of the runs; post-trained; the paper's numbers are medians of 10. [docs/results.md](docs/results.md) has all of it."
+    note = "Medians of the runs; post-trained; the paper's numbers are medians of 10. [docs/results.md](https://github.com/slabnet/slabnet/blob/main/docs/results.md) has all of it."
     return "\n".join([*lines, "", note])
 
 

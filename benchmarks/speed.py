@@ -11,9 +11,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from benchmarks.contention import section as contention
-from benchmarks.record import RECORDS, ROOT, provenance, write_bytes, write_page
+from benchmarks.record import RECORDS, provenance, write_bytes, write_page
 from benchmarks.step_time import MUST, WANTED
-from slabnet.core.files import write_atomically
 from slabnet.kernels.fused import FEW_ROWS, SOME_UNITS
 from slabnet.training.dead_units import EPSILON, FEWEST, SPOKEN_AGAINST, SPOKEN_FOR
 from slabnet.training.optimiser import LARGE, PIECE
@@ -242,37 +241,8 @@ model at a density of at most 1%.
 {to_accuracy()}"""
 
 
-BEGIN, END = "<!-- speed: made by `python -m benchmarks.speed` -->", "<!-- end of speed -->"
-SHORT = ("local", "straight_through", "gaussian_drawn", "bayesian-torch", "torchbnn", "blitz", "pyro")
-
-
-def short() -> str:
-    """Some rows for the README."""
-    record = read("step_time")
-    if record is None:
-        return "Not measured yet."
-    lines = ["| 784-400-600-10, batches of 100 | time, as a multiple of a plain network's |", "|---|---|"]
-    for key in SHORT:
-        value = record["results"].get(key)
-        lines.append(f"| one step: {NAMES[key]} | {f'{value:.1f}' if isinstance(value, float) else value} |")
-    for extra, name in (("training", "a whole default training on MNIST"), ("averaging", "averaging over 10 draws")):
-        of_extra = read(f"step_time_{extra}")
-        if of_extra is not None:
-            lines.append(f"| {name} | {of_extra['results'][extra]:.1f} |")
-    return "\n".join([*lines, "", provenance(record)])
-
-
-def fill(readme: str) -> str:
-    """The README with its section on speed made anew."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{short()}\n{END}{after}"
-
-
 def main() -> None:
     write_page("speed.md", page())
-    readme = ROOT / "README.md"
-    write_atomically(readme, fill(readme.read_text("utf-8")).encode())
     drawn = picture()
     if drawn is not None:
         write_bytes("scaling.svg", drawn)

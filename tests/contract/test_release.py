@@ -63,3 +63,12 @@ def test_libraries_ask_for_no_second_openmp_and_for_no_new_glibc() -> None:
     for library in libraries:
         if library.name != "kernels.checked.so":
             check(library)
+
+
+def test_links_of_the_readme_work_on_a_package_index() -> None:
+    base = PROJECT["urls"]["Homepage"]
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    for link in links:
+        assert link.startswith("https://"), link
+        match = re.match(rf"{re.escape(base)}/(?:blob|raw|tree)/main/([^#]*)", link)
+        assert match is None or (ROOT / match[1]).exists(), link

@@ -33,6 +33,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *si
 def test_the_readme_s_numbers_are_those_of_its_record() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     assert readme.fill(text, readme.record()) == text
+    assert readme.fill_tables(text) == text
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,6 @@ def test_pages_are_made_from_their_records(name: str, module: object) -> None:
 def test_the_page_on_speed_is_made_from_its_records() -> None:
     assert (DOCS / "speed.md").read_text("utf-8") == speed.page()
     assert (DOCS / "scaling.svg").read_bytes() == speed.picture()
-    text = (ROOT / "README.md").read_text("utf-8")
-    assert speed.fill(text) == text
 
 
 def test_the_page_on_deploying_is_made_from_its_records() -> None:
