@@ -17,8 +17,7 @@ import typer
 from slabnet.cli import fit_options as options
 from slabnet.cli.options import DATA_HELP, check_data, names_in, speaks, table_or_name
 from slabnet.config.resolve import resolve
-from slabnet.config.settings import Recipe
-from slabnet.core.errors import Stopped, check_choice, printable, refuse
+from slabnet.core.errors import Stopped, check_choice, check_number, printable, refuse
 from slabnet.core.files import check_writable, checkpoints_of, remove_leftovers
 from slabnet.core.json_text import json_text
 from slabnet.core.locks import holding
@@ -58,6 +57,8 @@ def fit(
     skip: options.Skip = None,
     gates: options.Gates = None,
     activation: options.ActivationNames = None,
+    teacher: options.TeacherFile = None,
+    teacher_share: options.TeacherShare = 0.5,
     recipe: options.RecipeName = "default",
     config: options.Config = None,
     seed: options.Seed = None,
@@ -77,11 +78,11 @@ def fit(
     settings = resolve(recipe, config, network, {"epochs": epochs, "seed": seed})
     page = page_of(out, report, no_report or json)
     _check_fit(data, {} if is_table else only, task, workers, checkpoint_every, (out, page))
-    job = None
+    job: tuple[Any, ...] = (settings, _teacher(teacher, teacher_share))
     if is_table:
-        asked = (response, exposure, event, names_in(levels))
-        job = (str(target), settings, task, test_size, names_in(drop), names_in(categorical), group, time, asked)
-    if _train(data, (out, resume, checkpoint_every), workers, json, job or settings):
+        asked = (job[1], (response, exposure, event, names_in(levels)))
+        job = (str(target), settings, task, test_size, names_in(drop), names_in(categorical), group, time, *asked)
+    if _train(data, (out, resume, checkpoint_every), workers, json, job, is_table):
         with _stoppable(out):
             write_model_report(out, page, data if is_table else None)
         if not json:
@@ -95,7 +96,19 @@ def page_of(out: Path, asked: Path | None, none: bool) -> Path | None:
     return out.with_name(f"{out.stem}.report.html")
 
 
-def _train(data: str, checkpoints: Checkpointed, workers: int, json: bool, job: tuple[Any, ...] | Recipe) -> bool:
+def _teacher(path: Path | None, share: float) -> tuple[Path, float] | None:
+    """The model to learn from, or one line that says what is wrong with it."""
+    if path is None:
+        return None
+    if not path.is_file():
+        refuse("fit", "--teacher", "a .slab file", str(path))
+    check_number("fit", "--teacher-share", share, above=0, at_most=1)
+    return path, share
+
+
+def _train(
+    data: str, checkpoints: Checkpointed, workers: int, json: bool, job: tuple[Any, ...], is_table: bool
+) -> bool:
     """Train and write the model. False in the process that only starts the workers: they do the rest."""
     out, resume, every = checkpoints
     with _stoppable(out):
@@ -109,10 +122,7 @@ def _train(data: str, checkpoints: Checkpointed, workers: int, json: bool, job: 
         try:
             with holding(checkpoints_of(out), "fit") if speaks() else nullcontext():
                 remove_leftovers(out)
-                if isinstance(job, Recipe):
-                    _fit_named(data, checkpoints, json, job)
-                else:
-                    _fit_table(data, checkpoints, json, job)
+                (_fit_table if is_table else _fit_named)(data, checkpoints, json, job)
         finally:
             leave()
     return True
@@ -173,15 +183,17 @@ def _say_finished(out: Path, json: bool) -> None:
     print(json_text({"finished": True, "model": str(out)}) if json else message)
 
 
-def _fit_named(data: str, checkpoints: Checkpointed, json: bool, settings: Recipe) -> None:
+def _fit_named(data: str, checkpoints: Checkpointed, json: bool, job: tuple[Any, ...]) -> None:
+    from slabnet.cli.teachers import Teacher
     from slabnet.cli.workflow import fit_named, is_finished
     from slabnet.prediction.ways import print_rows
 
     out, resume, every = checkpoints
+    settings, teacher = job[0], None if job[1] is None else Teacher(*job[1])
     if resume and is_finished(out, data, settings):
         _say_finished(out, json)
         return
-    fitted = fit_named(data, settings, out, resume, every)
+    fitted = fit_named(data, settings, out, resume, every, teacher)
     if json:
         print(json_text(fitted.to_dict()))
         return
@@ -193,9 +205,12 @@ def _fit_named(data: str, checkpoints: Checkpointed, json: bool, settings: Recip
 def _fit_table(data: str, checkpoints: Checkpointed, json: bool, job: tuple[Any, ...]) -> None:
     from slabnet.cli.responses import ResponseColumns
     from slabnet.cli.tables import TableJob, fit_table, table_finished
+    from slabnet.cli.teachers import Teacher
 
     out, resume, every = checkpoints
-    whole = replace(TableJob(Path(data), *job[:-1]), response=ResponseColumns(*job[-1]))
+    *words, teacher, asked = job
+    whole = replace(TableJob(Path(data), *words), response=ResponseColumns(*asked))
+    whole = replace(whole, teacher=None if teacher is None else Teacher(*teacher))
     whole = replace(whole, test_size=0.2) if whole.test_size is None else whole
     whole.response.check(whole.task)
     if resume and table_finished(out, whole):

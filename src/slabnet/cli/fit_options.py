@@ -46,6 +46,10 @@ MethodName = Annotated[
     str | None,
     typer.Option(help=f"One of {', '.join(METHODS)}.", rich_help_panel=MORE, autocompletion=one_of(tuple(METHODS))),
 ]
+TeacherFile = Annotated[
+    Path | None, typer.Option("--teacher", help="A .slab file to learn from as well.", rich_help_panel=MORE)
+]
+TeacherShare = Annotated[float, typer.Option(help="How much of the objective is the teacher's.", rich_help_panel=MORE)]
 Epochs = Annotated[
     int | None,
     typer.Option(help="Passes over the data; chosen from its size if left out.", rich_help_panel=MORE),

@@ -70,6 +70,10 @@ class ResponseColumns:
                     "fit", "--levels", f"all classes of {one_line(name)}", f"none called {one_line(repr(str(label)))}"
                 )
 
+    def classes_of(self, labels: Any) -> list[Any]:
+        """The classes in the order in which a model has them."""
+        return list(self.options().get("levels") or np.unique(labels))
+
     def options(self) -> dict[str, Any]:
         """For the estimator."""
         levels = {"levels": [as_label(level) for level in self.levels]} if self.levels else {}

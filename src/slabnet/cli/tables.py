@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from slabnet.cli.held_out import odd_rows, tested
 from slabnet.cli.responses import NO_COLUMNS, ResponseColumns
 from slabnet.cli.summary import describe_model, next_steps, summary
+from slabnet.cli.teachers import Teacher
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import Complaints, FileError, check_number, one_line, refuse
 from slabnet.core.files import checkpoints_of
@@ -55,6 +56,7 @@ class TableJob:
     group: str | None = None
     time: str | None = None
     response: ResponseColumns = NO_COLUMNS
+    teacher: Teacher | None = None
 
     @property
     def seed(self) -> int:
@@ -62,7 +64,9 @@ class TableJob:
 
     def to_dict(self) -> dict[str, Any]:
         """What makes this fit what it is; the same fit gives the same model, wherever its file lies."""
-        depends = {name: value for name, value in (("group", self.group), ("time", self.time)) if value is not None}
+        sides = (("group", self.group), ("time", self.time))
+        depends: dict[str, Any] = {name: value for name, value in sides if value is not None}
+        depends |= {} if self.teacher is None else {"teacher": self.teacher.to_dict()}
         return depends | {
             "file": self.data.name,
             "sha256": hashlib.sha256(self.data.read_bytes()).hexdigest(),
@@ -109,6 +113,7 @@ class _Rows:
     task: Task
     numbers: list[int]
     notes: list[str]
+    soft: NDArray[np.float64] | None
     sides: dict[str, NDArray[np.float64]]
 
 
@@ -147,7 +152,14 @@ def _prepared(job: TableJob) -> _Rows:
     if reading is not None and not reading.plain:
         notes.append(f"{one_line(job.target)}: read as numbers ({reading.told()}).")
     x, met = learned.apply(table, "fit", numbers=numbers)
-    return _Rows(x, y, train, test, depends, learned, task, numbers, notes + learned.notes + met.lines(), sides)
+    soft = None
+    if job.teacher is not None:
+        job.teacher.check(job.target, job.to_dict())
+        classes = job.response.classes_of(y[train]) if task == "classification" else None
+        soft = job.teacher.of_table(rows, [numbers[i] for i in train], classes)
+        notes.append(job.teacher.line)
+    notes += learned.notes + met.lines()
+    return _Rows(x, y, train, test, depends, learned, task, numbers, notes, soft, sides)
 
 
 def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: float = 5.0) -> FittedTable:
@@ -169,7 +181,10 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     checkpoints = checkpoints_of(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is odd has been named above
-        given = Given(**{name: column[train] for name, column in sides.items()})
+        of_training: dict[str, Any] = {name: column[train] for name, column in sides.items()}
+        if job.teacher is not None:
+            of_training |= {"teacher": rows.soft, "teacher_share": job.teacher.share}
+        given = Given(**of_training)
         model._fit(
             x[train],
             y[train],

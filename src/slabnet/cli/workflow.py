@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slabnet.cli.teachers import Teacher
 from slabnet.config.fit_card import FitCard
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import one_line, refuse
@@ -58,7 +59,14 @@ def is_finished(out: Path, name: str, recipe: Recipe) -> bool:
     return True
 
 
-def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_minutes: float = 5.0) -> Fitted:
+def fit_named(
+    name: str,
+    recipe: Recipe,
+    out: Path,
+    resume: bool = False,
+    every_minutes: float = 5.0,
+    teacher: Teacher | None = None,
+) -> Fitted:
     """Fit a data set by name, write the model, and say how good it is on the test rows."""
     split = load(name)
     method, seed = recipe.network.method, recipe.train.seed
@@ -76,7 +84,9 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
     )
     folder = checkpoints_of(out)
     keeping = Checkpoints(folder, every_minutes)
-    history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume)
+    soft = None if teacher is None else teacher.of_rows(split.train[0], split.classes, seed)
+    options: dict[str, Any] = {} if teacher is None else {"teacher": soft, "teacher_share": teacher.share}
+    history = fit(net, split.train, recipe.train, progress="lines", checkpoint=keeping, resume=resume, **options)
     if not current_group().leads:
         raise Followed
     last, notes = history[-1], []
@@ -94,6 +104,8 @@ def fit_named(name: str, recipe: Recipe, out: Path, resume: bool = False, every_
         rows = [plain_row(method, net, split.test, seed=seed)]
         if drawable_layers(net):
             rows.insert(0, plain_row(method, net, split.test, draws=DRAWS, seed=seed))
+    if teacher is not None:
+        notes.append(teacher.line)
     if history.tempered:
         notes.append(f"The KL had weight {history.kl_weight:g}: this is a tempered posterior.")
     about = {"data": name, "recipe": recipe.model_dump(mode="json"), "history": history.to_dict()["epochs"][-1]}

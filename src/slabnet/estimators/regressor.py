@@ -96,7 +96,7 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
             warn_of_target(columns)
         elif columns.shape[1] != len(self.scaling_y_.scale):
             refuse("partial_fit", "y", f"{len(self.scaling_y_.scale)} numbers a row, as before", columns.shape[1])
-        return table, sides.target(self.scaling_y_.apply(columns), self.rate_)
+        return table, sides.scaled(self.scaling_y_).target(self.scaling_y_.apply(columns), self.rate_)
 
     def _response(self) -> tuple[Likelihood | str, int]:
         columns = len(self.scaling_y_.scale)

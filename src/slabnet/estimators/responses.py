@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,11 +77,13 @@ def _gamma(ratio: Array, shape: Array) -> float:
 
 
 class Given(NamedTuple):
-    """The arguments of `fit` that say more of each row, as they came."""
+    """The arguments of `fit` that say more of each row, as they came; teacher: what one expects of each row."""
 
     sample_weight: Any = None
     exposure: Any = None
     event: Any = None
+    teacher: Any = None
+    teacher_share: float = 0.5
 
 
 NOTHING = Given()
@@ -89,11 +91,16 @@ NOTHING = Given()
 
 @dataclass(frozen=True)
 class Sides:
-    """What rows say besides their response: `sample_weight`, `exposure` and `event` of `fit`, as arrays or None."""
+    """What rows say besides their response: `sample_weight`, `exposure` and `event` of `fit`, as arrays or None.
+
+    soft, soft_share: what a teacher expects of each row, in the units of the response, and how much that counts.
+    """
 
     weight: Array | None = None
     exposure: Array | None = None
     event: Array | None = None
+    soft: Array | None = None
+    soft_share: Array | None = None
 
     @classmethod
     def of(cls, X: Any, given: Given) -> Sides:
@@ -108,7 +115,13 @@ class Sides:
             if value is not None:
                 columns[name] = np.asarray(column_or_1d(value, dtype=np.float64))
                 check_consistent_length(X, columns[name])
+        if given.teacher is not None:
+            columns["soft"], columns["soft_share"] = given.teacher, np.full(len(given.teacher), given.teacher_share)
         return cls(weight, **columns)
+
+    def scaled(self, scaling: Scaling) -> Sides:
+        """With what the teacher says in the units of a scaled response."""
+        return self if self.soft is None else replace(self, soft=scaling.apply(self.soft.reshape(len(self.soft), -1)))
 
     def target(self, y: Any, rate: float | None) -> Any:
         """`y` with them, as `fit` takes it; `rate`: what exposures are counted in."""
@@ -155,4 +168,4 @@ def class_weights(class_weight: Mapping[Any, float] | str | None, labels: Any, s
     from sklearn.utils.class_weight import compute_sample_weight
 
     each = compute_sample_weight(class_weight, labels)
-    return Sides(each if sides.weight is None else each * sides.weight, sides.exposure, sides.event)
+    return replace(sides, weight=each if sides.weight is None else each * sides.weight)

@@ -1,0 +1,94 @@
+"""`slabnet fit --teacher`: what is learned, what is said of it, and which teachers are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slabnet.cli.app import app
+from slabnet.cli.teachers import Teacher
+from slabnet.core.errors import ArgumentError
+from slabnet.store import read_card
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of two classes and one of numbers, each with a fitted model."""
+    folder = tmp_path_factory.mktemp("teachers")
+    g = np.random.default_rng(0)
+    x = g.normal(size=(80, 3))
+    for name, target in (("c", np.where(x[:, 0] > 0, "yes", "no")), ("r", 5 + 3 * x[:, 1] + 0.1 * g.normal(size=80))):
+        rows = [f"{a:.4f},{b:.4f},{c:.4f},{t}" for (a, b, c), t in zip(x, target, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["a,b,c,y", *rows]) + "\n")
+        call("fit", folder / f"{name}.csv", "--target", "y", "--out", folder / f"{name}.slab", "--epochs", "4")
+    return folder
+
+
+def call(*words: Any) -> None:
+    app([*map(str, words)], standalone_mode=False)
+
+
+@pytest.mark.parametrize("name", ["c", "r"])
+def test_a_table_is_learned_from_a_model(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / f"{name}-taught.slab"
+    words = ["fit", folder / f"{name}.csv", "--target", "y", "--out", out, "--epochs", "4"]
+    call(*words, "--teacher", folder / f"{name}.slab", "--teacher-share", "0.8", "--json")
+    numbers = json.loads(capsys.readouterr().out)
+    assert any("no bound on the evidence" in line and "share 0.8" in line for line in numbers["notes"])
+    job = read_card(out).job
+    assert job is not None
+    assert job["teacher"]["file"] == f"{name}.slab"
+
+
+def test_a_regression_teacher_speaks_in_units_of_the_target(folder: Path) -> None:
+    """Taught alone (share 1) by a teacher that says 10 more than there is, the network says so too."""
+
+    class Wrong(Teacher):
+        def of_table(self, *words: Any) -> Any:
+            return super().of_table(*words) + 10.0
+
+    from slabnet.cli.tables import TableJob, fit_table
+    from slabnet.config.settings import Recipe, TrainConfig
+    from slabnet.estimators import load_estimator
+
+    recipe = Recipe(train=TrainConfig(epochs=60, kl_weight=1.0))
+    teacher = Wrong(folder / "r.slab", 1.0)
+    fit_table(TableJob(folder / "r.csv", "y", recipe, teacher=teacher), folder / "wrong.slab")
+    said = load_estimator(folder / "wrong.slab").on_inputs().predict(np.zeros((1, 3)))
+    assert 12 < float(said[0]) < 18
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--teacher", "none.slab"], "--teacher must be a .slab file, got 'none.slab'"),
+        (["--teacher", "{folder}/r.slab"], "a model of the classes no, yes"),
+        (["--teacher", "{folder}/c.slab", "--teacher-share", "0"], "--teacher-share must be"),
+        (["--teacher", "{folder}/c.slab", "--seed", "7"], "the same --seed, so that it has not seen the held-out rows"),
+        (["--teacher", "{folder}/c.slab", "--test-size", "0.4"], "the same --test-size"),
+    ],
+)
+def test_teachers_that_do_not_fit_are_refused(folder: Path, words: list[str], said: str) -> None:
+    out = folder / "refused.slab"
+    with pytest.raises(ArgumentError, match=said):
+        call(
+            "fit",
+            folder / "c.csv",
+            *("--target", "y", "--out", out, "--epochs", "2"),
+            *(word.format(folder=folder) for word in words),
+        )
+    assert not out.exists()
+
+
+def test_a_data_set_by_name_is_learned_from_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fit", "digits", "--hidden", "8", "--epochs", "2", "--json"]
+    call(*words, "--out", folder / "d.slab")
+    capsys.readouterr()
+    call(*words, "--out", folder / "d2.slab", "--teacher", folder / "d.slab")
+    assert any("no bound on the evidence" in line for line in json.loads(capsys.readouterr().out)["notes"])
+    with pytest.raises(ArgumentError, match="a model of 10 classes"):
+        call(*words, "--out", folder / "d3.slab", "--teacher", folder / "c.slab")
