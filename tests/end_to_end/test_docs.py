@@ -19,6 +19,7 @@ from benchmarks import (
     results,
     scaling_out,
     security,
+    sparsity,
     speed,
 )
 from benchmarks.record import DOCS, RECORDS, ROOT
@@ -64,6 +65,7 @@ def test_the_page_on_scale_is_made_from_its_record() -> None:
 def test_the_pages_on_results_and_recipes_are_made_from_records() -> None:
     assert (DOCS / "results.md").read_text("utf-8") == results.page()
     assert (DOCS / "recipes.md").read_text("utf-8") == recipes.page()
+    assert (DOCS / "sparsity.md").read_text("utf-8") == sparsity.page()
     text = (ROOT / "README.md").read_text("utf-8")
     assert results.fill(text) == text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from slabnet.core.errors import check_number, one_line, printable, refuse
 from slabnet.data.reading import Chunk
 from slabnet.data.tabular import Table
 from slabnet.estimators import SlabClassifier, load_estimator
+from slabnet.model.network import Network
 from slabnet.prediction.predict import predict
 from slabnet.store import load, read_card
 
@@ -79,8 +81,8 @@ class Teacher:
 
     def of_rows(self, x: Tensor, classes: int, seed: int) -> Tensor:
         """What it says of the rows of a data set by name."""
-        net = load(self.path)
-        said = predict(net, x, DRAWS, seed=seed)
-        if said.votes is None or said.mean.shape[1] != classes:
-            refuse("fit", "--teacher", f"a model of {classes} classes", self.path)
-        return said.mean
+        net, inputs = load(self.path), x[0].numel()
+        fits = isinstance(net, Network) and math.prod(net.row_shape) == inputs and net.outputs == classes
+        if not isinstance(net, Network) or not fits:
+            refuse("fit", "--teacher", f"a model of {inputs} inputs and {classes} classes", self.path)
+        return predict(net, x.reshape(-1, *net.row_shape), DRAWS, seed=seed).mean

@@ -91,9 +91,8 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
             known = ", ".join(one_line(str(c)) for c in self.classes_[:10])
             refuse(type(self).__name__, "y", f"one of the classes {known}", one_line(repr(str(labels[unknown[0]]))))
         sides = class_weights(self.class_weight, labels, Sides.of(table, given))
-        if (
-            sides.soft is not None and self.response != ORDINAL and len(self.classes_) == 2
-        ):  # yes or no: the probability of the second class
+        yes_or_no = self.response != ORDINAL and len(self.classes_) == 2
+        if sides.soft is not None and yes_or_no:  # the probability of the second class
             sides = replace(sides, soft=sides.soft[:, 1:])
         for name in ("exposure", "event"):
             if getattr(given, name) is not None:
