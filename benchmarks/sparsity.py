@@ -70,7 +70,7 @@ def curve(path: Path, job: dict[str, Any]) -> dict[str, Any]:
     card, net = read_card(path), sn.load(path)
     assert isinstance(net, sn.Network)
     split, started = load(str(card.data)), time.perf_counter()
-    shape = net.row_shape
+    shape = net.row_shape or split.train[0].shape[1:]
     train, test = ((rows[0].reshape(-1, *shape), rows[1]) for rows in (split.train, split.test))
     chosen = sn.budget_model(net, weights=job["budget"], infeasible="path")
     accuracy = sn.accuracy(sn.predict(net, test[0], draw=sn.fixed(chosen.masks)), test[1])

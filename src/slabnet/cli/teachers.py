@@ -82,7 +82,7 @@ class Teacher:
     def of_rows(self, x: Tensor, classes: int, seed: int) -> Tensor:
         """What it says of the rows of a data set by name."""
         net, inputs = load(self.path), x[0].numel()
-        fits = isinstance(net, Network) and math.prod(net.row_shape) == inputs and net.outputs == classes
-        if not isinstance(net, Network) or not fits:
+        shape = net.row_shape if isinstance(net, Network) and net.outputs == classes else None
+        if shape is None or math.prod(shape) != inputs:
             refuse("fit", "--teacher", f"a model of {inputs} inputs and {classes} classes", self.path)
-        return predict(net, x.reshape(-1, *net.row_shape), DRAWS, seed=seed).mean
+        return predict(net, x.reshape(-1, *shape), DRAWS, seed=seed).mean
