@@ -23,6 +23,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "two layers, skips": {"sizes": (5, 8, 6, 2), "skip": True},
     "gates": {"sizes": (5, 8, 2), "gates": "inputs", "skip": True},
     "members": {"sizes": (5, 7, 2), "members": 2},
+    "kinds of units": {"sizes": (5, 8, 6, 2), "activation": ("relu", "tanh", "identity")},
     "smooth": {"sizes": (5, 6, 2), "activation": "tanh"},
     "dropout": {"sizes": (5, 6, 2), "method": "mc-dropout"},
     "horseshoe": {"sizes": (5, 6, 2), "method": "horseshoe"},

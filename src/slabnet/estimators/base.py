@@ -26,9 +26,9 @@ from slabnet.data.dependence import INDEPENDENT, Dependence, check_dependence
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.conformal import Calibrates
 from slabnet.estimators.effects import FeatureEffects
-from slabnet.estimators.explains import Explains
 from slabnet.estimators.responses import NOTHING, Given
 from slabnet.estimators.scaling import Array, Scaling
+from slabnet.estimators.summarises import Summarises
 from slabnet.estimators.tempering import Keeping, Trial
 from slabnet.estimators.units import KnowsUnits
 from slabnet.estimators.warnings import warn_of_table
@@ -55,7 +55,7 @@ EFFECT_ROWS, EFFECT_DRAWS = 200, 50
 RULES = ("median", "threshold", "budget", "most probable")
 
 
-class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Explains, SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """A spike-and-slab network behind the interface of scikit-learn.
 
     As a transformer it hands on the selected inputs only.

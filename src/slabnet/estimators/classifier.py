@@ -196,6 +196,10 @@ class SlabClassifier(ClassifierMixin, SlabEstimator):  # type: ignore[misc]
             return sizes[0], signed, names[-1:]
         return sizes.sum(0) / 2, signed, names
 
+    def _response_told(self) -> str:
+        shown = [one_line(str(label), 20) for label in self.classes_[:8]] + ["..."] * (len(self.classes_) > 8)
+        return f"{self.network_.likelihood.name}, {len(self.classes_)} classes ({', '.join(shown)})"
+
     def _told_on(self, scale: Scale) -> tuple[list[str], list[float], list[float]]:
         labels = [str(label) for label in self.classes_]
         count = self.network_.outputs

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from slabnet.config.settings import TrainConfig
 from slabnet.core.errors import check_choice, check_number, refuse
+from slabnet.core.figures import written
 from slabnet.core.records import Prediction
 from slabnet.data.dependence import Dependence
 from slabnet.estimators.base import SlabEstimator
@@ -242,6 +243,17 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         unit = (1.0 if self.rate_ is None else self.rate_) * self.scaling_y_.scale[:, None]
         names = ["response"] if self._flat else [f"response {k}" for k in range(len(unit))]
         return (slopes.sizes.numpy() * unit).mean(0), slopes.signed.numpy() * unit, names
+
+    def _response_told(self) -> str:
+        return f"{self.response_} ({self.response_why_})"
+
+    def _log_unit(self) -> float:
+        return float(np.log(self.scaling_y_.scale).sum())
+
+    def _noise_told(self) -> str:
+        if not self.network_.likelihood.noise_variances():
+            return ""
+        return ", ".join(written(float(value)) for value in np.atleast_1d(self.noise_std_))
 
     def _told_on(self, scale: Scale) -> tuple[list[str], list[float], list[float]]:
         y, log_rate = self.scaling_y_, 0.0 if self.rate_ is None else float(np.log(self.rate_))

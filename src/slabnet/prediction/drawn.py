@@ -18,13 +18,15 @@ from slabnet.config.activations import ACTIVATIONS
 from slabnet.model.activations import activation_of
 from slabnet.model.baselines import InputNoise
 from slabnet.model.drawing import Scope
-from slabnet.model.layers import Linear
+from slabnet.model.elementwise import Mixed
+from slabnet.model.layers import Linear, SlabLayer
 from slabnet.model.mixture import Mixture
 from slabnet.model.network import Network
-from slabnet.model.paths import flat_parts
+from slabnet.model.paths import POOLING, flat_parts
 from slabnet.model.skips import Fork, Join
 
 AT_ONCE = 2_000_000  # numbers of a layer held at once
+PIECEWISE = (SlabLayer, Fork, Join, nn.Dropout, *POOLING)  # linear, or made of straight pieces
 Link = Callable[[Tensor], Tensor]
 
 
@@ -76,9 +78,16 @@ class Step:
         return len(self.bias)
 
     def finish(self, z: Tensor) -> Tensor:
+        rows = z.reshape(-1, z.shape[-1])
         for part in self.after:
-            z = part(z)
-        return z
+            rows = part(rows)
+        return rows.reshape(z.shape)
+
+    def of(self, outputs: Tensor) -> Step:
+        """The same for some of its units (a mask)."""
+        units, inputs = (None if part is None else part[outputs] for part in (self.units, self.inputs))
+        after = tuple(part.part(outputs) if isinstance(part, Mixed) else part for part in self.after)
+        return Step(units, inputs, self.bias[outputs], after)
 
 
 @dataclass(frozen=True)
@@ -124,13 +133,11 @@ class Chain:
         steps: list[Step] = []
         outputs = torch.ones(self.steps[-1].width, dtype=torch.bool) if wanted is None else wanted
         for step in reversed(self.steps):
-            units = None if step.units is None else step.units[outputs]
-            inputs = None if step.inputs is None else step.inputs[outputs]
-            bias = step.bias[outputs]
-            if units is not None:
-                outputs = (units != 0).any(0)
-                units = units[:, outputs]
-            steps.insert(0, Step(units, inputs, bias, step.after))
+            left = step.of(outputs)
+            if left.units is not None:
+                outputs = (left.units != 0).any(0)
+                left = replace(left, units=left.units[:, outputs])
+            steps.insert(0, left)
         return replace(self, steps=tuple(steps))
 
     def reads(self) -> Tensor:
@@ -237,7 +244,7 @@ def _steps_of(net: nn.Module, scope: Scope) -> tuple[Step, ...] | None:
             intercept = bias[0] if bias else weight.new_zeros(len(weight))
             steps.append(Step(weight[:, :units] if steps else None, to_inputs, intercept))
             again = False
-        elif activation_of(part) is not None:
+        elif activation_of(part) is not None or isinstance(part, Mixed):
             if not steps:
                 return None
             steps[-1] = replace(steps[-1], after=(*steps[-1].after, part))
@@ -253,7 +260,10 @@ def is_piecewise_linear(net: nn.Module) -> bool:
         parts = flat_parts(member)
         if parts is None:
             return False
-        rows = [activation_of(part) for part in parts]
-        if any(row is not None and not ACTIVATIONS[row.name].piecewise_linear for row in rows):
-            return False
+        for part in parts:
+            row = activation_of(part)
+            kinds = part.kinds if isinstance(part, Mixed) else () if row is None else (row.name,)
+            straight = bool(kinds) and all(ACTIVATIONS[kind].piecewise_linear for kind in kinds)
+            if not straight and not isinstance(part, PIECEWISE):
+                return False
     return True
