@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slabnet.core.errors import ArgumentError, FileError
-from slabnet.data.cells import number_of
+from slabnet.data import cells, columns
+from slabnet.data.cells import number_of, plain_numbers
 from slabnet.data.columns import as_numbers
 from slabnet.data.noticed import noticed
 from slabnet.data.reading import read_all, read_chunks
@@ -347,3 +348,27 @@ def test_columns_that_are_likely_mistakes_are_named() -> None:
 
 def test_short_floats_are_compared_without_a_warning() -> None:
     assert as_numbers(np.array([1.5, 2.5], dtype=np.float32), "a", "fit").dtype == np.float64
+
+
+TOKENS = ("1", "-2.5", " 3 ", "1e5", "", " ", "NA", "nan", "inf", "1e999", "1_0", "none", "1,5", "x", "$4", "5%", "+.5")
+
+
+@given(st.lists(st.sampled_from(TOKENS)) | st.lists(st.sampled_from([1, 0, 2.5, math.nan, None, True, "1", 10**400])))
+def test_numbers_all_at_once_are_those_of_cell_by_cell(values: list[Any]) -> None:
+    at_once, one_by_one = plain_numbers(values), [number_of(value) for value in values]
+    if at_once is not None:
+        assert None not in one_by_one
+        np.testing.assert_array_equal(at_once, np.array(one_by_one, dtype=np.float64))
+
+
+def test_a_column_of_numbers_is_not_read_cell_by_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million rows would take half a minute."""
+    rows = {"a": [f"{i / 7:.3f}" for i in range(50)], "b": [f"{i % 3}" if i % 4 else "" for i in range(50)]}
+    slowly = Table.learn({"a": [*rows["a"], "NA"], "b": [*rows["b"], "NA"]})
+    for module in (cells, columns):
+        monkeypatch.setattr(module, "number_of", lambda value: pytest.fail("cell by cell"))
+    quickly = Table.learn(rows)
+    assert [column.fill for column in quickly.columns] == [column.fill for column in slowly.columns]
+    assert [column.missing for column in quickly.columns] == [False, True]
+    assert quickly.apply(rows)[0].shape == (50, 3)
+    assert guess_task(rows["a"], "a").task == "regression"

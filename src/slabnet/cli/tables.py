@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from slabnet.cli.teachers import Teacher
 from slabnet.config.settings import Recipe
 from slabnet.core.errors import Complaints, FileError, check_number, one_line, refuse
 from slabnet.core.files import checkpoints_of
-from slabnet.data.cells import PLAIN, Reading, as_label, is_missing, number_of, says_none
+from slabnet.data.cells import PLAIN, Reading, as_label, is_missing, number_of, plain_numbers, says_none
 from slabnet.data.columns import as_numbers, check_answers, numeric
 from slabnet.data.dependence import INDEPENDENT, Dependence, dependence_of
 from slabnet.data.holdout import split_rows
@@ -38,6 +39,7 @@ from slabnet.training.checkpoints import Checkpoints, forget, holds_any
 
 SHOWN = 10  # inputs a line names
 FEWEST_ROWS = 4
+LARGE_FILE = 2**23  # bytes from which reading takes a while, and is said
 LARGEST_TARGET = 1e60  # the squares of its squares are numbers still
 Labels = NDArray[Any]
 
@@ -213,6 +215,8 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
 
 def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
     """Columns and target, without the rows that have none; the number that each row has in the file; what to say."""
+    if job.data.is_file() and job.data.stat().st_size > LARGE_FILE and current_group().leads:
+        print(f"fit: reading {one_line(job.data, 200)}", file=sys.stderr, flush=True)
     table = read_all(job.data, "fit")
     for name in job.drop:
         if table.pop(name, None) is None:
@@ -222,8 +226,12 @@ def _read(job: TableJob) -> tuple[Chunk, list[Any], list[int], list[str]]:
             "fit", "--target", f"one of the columns {', '.join(one_line(n, 30) for n in list(table)[:20])}", job.target
         )
     target, notes = table.pop(job.target), []
-    among_numbers = job.task != "classification" and numeric(target, job.target, "fit") is not None
-    gone = [is_missing(value) or (among_numbers and says_none(value)) for value in target]
+    plain = plain_numbers(target)
+    if plain is None:
+        among_numbers = job.task != "classification" and numeric(target, job.target, "fit") is not None
+        gone = [is_missing(value) or (among_numbers and says_none(value)) for value in target]
+    else:
+        gone = np.isnan(plain).tolist()
     keep = [i for i, missing in enumerate(gone) if not missing]
     if len(keep) < len(target):
         words = Counter(str(value).strip() for value, missing in zip(target, gone, strict=True) if missing and value)

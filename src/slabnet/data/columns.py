@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.core.errors import ArgumentError, one_line, refuse
-from slabnet.data.cells import PLAIN, Reading, amount_of, as_label, is_missing, number_of, reading_of, says_none
+from slabnet.data.cells import (
+    PLAIN,
+    Reading,
+    amount_of,
+    as_label,
+    is_missing,
+    number_of,
+    plain_numbers,
+    reading_of,
+    says_none,
+)
 
 Array = NDArray[np.float64]
 MISSING, RARE = "(missing)", "(rare)"
@@ -89,6 +99,9 @@ def as_numbers(
             allowed = f"finite numbers up to {LARGEST:g} in size"
             refuse(where, f"column {one_line(name)}", allowed, f"{column[large[0]]:g} in row {called[large[0]]}")
         return column
+    numbers_of_all = plain_numbers(values) if reading is None or reading.plain else None
+    if numbers_of_all is not None and not (np.abs(numbers_of_all) > LARGEST).any():
+        return numbers_of_all
     read = number_of if reading is None or reading.plain else reading.number
     out = np.empty(len(values))
     for row, value in enumerate(values):
@@ -108,6 +121,9 @@ def as_numbers(
 
 def numeric(values: Sequence[Any], name: str, where: str) -> Reading | None:
     """How a column is to be read as numbers; None where it is one of text."""
+    numbers = plain_numbers(values)
+    if numbers is not None:
+        return None if np.isnan(numbers).all() else PLAIN
     present = [value for value in values if not is_missing(value) and not says_none(value)]
     if not present or all(isinstance(value, bool) for value in present):
         return None
@@ -118,6 +134,8 @@ def numeric(values: Sequence[Any], name: str, where: str) -> Reading | None:
 
 def check_answers(values: list[Any], name: str, where: str) -> None:
     """Refuse a target that is dates, or numbers with a comma in them."""
+    if plain_numbers(values) is not None:
+        return
     present = [value for value in values if not is_missing(value)]
     if any(isinstance(value, _TIMES) for value in present):
         _refuse_date(name, present[0], where)
@@ -138,7 +156,7 @@ def _check_texts(name: str, present: list[Any], where: str) -> None:
 def learn_column(
     name: str, values: Sequence[Any], as_levels: bool, where: str, rows: Sequence[int] | None = None
 ) -> Column | None:
-    if isinstance(values, np.ndarray) and not as_levels:
+    if not as_levels and (isinstance(values, np.ndarray) or plain_numbers(values) is not None):
         column = as_numbers(values, name, where, rows)
         gaps = np.isnan(column)
         fill = 0.0 if gaps.all() else float(np.nanmedian(column))

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from slabnet.core.errors import one_line, refuse
-from slabnet.data.cells import as_label, is_missing, says_none
+from slabnet.data.cells import Reading, as_label, is_missing, plain_numbers, says_none
 from slabnet.data.columns import numeric
 
 Task = Literal["classification", "regression"]
@@ -52,8 +54,7 @@ def guess_task(values: list[Any], name: str, where: str = "fit") -> Guess:
         return Guess(
             "classification", f"text, {len(levels)} different ({_shown([k for k, _ in levels.most_common()])})"
         )
-    numbers = [reading.number(value) for value in present if not says_none(value)]
-    distinct = sorted({number for number in numbers if number is not None})  # a text among them is named later
+    distinct = _distinct(present, reading)
     whole = all(math.isfinite(number) and number.is_integer() for number in distinct)
     shown = [f"{number:g}" for number in distinct]
     kind = "whole numbers" if whole else "numbers"
@@ -69,6 +70,15 @@ def guess_task(values: list[Any], name: str, where: str = "fit") -> Guess:
     if whole and distinct[0] >= 0 and distinct[-1] <= LARGEST_COUNT:
         others.append("if they are counts, --response poisson or negative-binomial")
     return Guess("regression", why, "; ".join(others))
+
+
+def _distinct(present: list[Any], reading: Reading) -> list[float]:
+    """The different numbers, smallest first; a text among them is named later."""
+    numbers = plain_numbers(present) if reading.plain else None
+    if numbers is not None:
+        return [float(number) for number in np.unique(numbers[~np.isnan(numbers)])]
+    read = [reading.number(value) for value in present if not says_none(value)]
+    return sorted({number for number in read if number is not None})
 
 
 def _shown(names: list[str], most: int = SHOWN) -> str:
