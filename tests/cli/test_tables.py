@@ -413,7 +413,7 @@ def test_missing_said_in_words_is_missing(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["a,c,y", *rows]))
     run = slabnet("fit", "t.csv", "--target", "y", "--epochs", "3", "--out", "m.slab", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "of 3 inputs" in run.stdout  # a, and c as q or missing; else it is p
+    assert "rows and 3 inputs" in run.stdout  # a, and c as q or missing; else it is p
 
 
 def test_whole_numbers_that_became_floats_are_the_same_labels(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def number_of(value: Any) -> float | None:
 def plain_numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
     """What `number_of` gives for each cell of a column, all at once; None where one is text, or infinite.
 
-    >>> plain_numbers(["1", "", "-2e3"]), plain_numbers(["1", "many"])
-    (array([ 1.00e+00,       nan, -2.00e+03]), None)
+    >>> plain_numbers(["1", "", "-2e1"]), plain_numbers(["1", "many"])
+    (array([  1.,  nan, -20.]), None)
     """
     kinds = set(map(type, values)) if isinstance(values, list) else set()
     if kinds != {str} and not (kinds and kinds <= {int, float, type(None)}):
