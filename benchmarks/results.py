@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks.answer import answer
 from benchmarks.gaps import baselines, gaps_of, readings, span
 from benchmarks.record import DOCS, ROOT, write_page
 from slabnet.core.files import write_atomically
@@ -20,6 +21,10 @@ from slabnet.experiments.tables import Group, densities, groups_of, ood, paper_t
 RESULTS, FIGURES = ROOT / "results", DOCS / "figures"
 
 TEXT = """# The paper's tables and figures, beside ours
+
+{answer}
+
+## Where the numbers come from
 
 Every number comes from a record in the folder `results/`: a JSON file with configuration, seed, commit, versions, machine, every row of
 Table 1, inclusion per layer and the history of the fit. No number is typed by hand; `python -m benchmarks.results` makes the page.
@@ -36,6 +41,14 @@ minutes of one core, while others were at work on the machine):
 PRN pruned, ALL every weight; beta: SIM drawn, EXP mean; PT: post-trained; R: networks averaged.
 
 {table1}
+
+## Decisions and densities as the authors' scripts read them
+
+The scripts decide where the renormalised logistic function of the log-probabilities (for the horseshoe of raw logits) reaches 0.95 on
+average, average log-probabilities, and divide the share of weights used by ten. The same draws, read so, beside ours and the paper's;
+`slabnet table results --reading authors` prints it. A dash: the record was measured before both readings were kept.
+
+{readings_table}
 
 ## Table 3: mean inclusion probability of each layer
 
@@ -85,6 +98,8 @@ def page() -> str:
     return TEXT.format(
         count=len(records),
         table1=table1(records).render("markdown"),
+        answer=answer(groups_of(records)),
+        readings_table=decisions(groups_of(records)),
         table3=table3(records).render("markdown"),
         inclusion=inclusion(groups_of(records)),
         densities=densities(records).render("markdown"),
@@ -100,6 +115,28 @@ def page() -> str:
         readings=readings(groups_of(records)),
         figures=figures(sorted(path.stem for path in FIGURES.glob("*.*"))),
     )
+
+
+def decisions(groups: list[Group]) -> str:
+    """Both readings of every averaged row beside the paper's."""
+    lines = ["| data | method, profile | gamma | PT | decided: ours | authors' reading | paper | density: ours | "]
+    lines[0] += "authors' reading | paper |"
+    lines.append("|" + "---|" * 10)
+    for group in groups:
+        both = [table1(group.runs, reading).to_dicts() for reading in ("ours", "authors")]
+        for ours, theirs in zip(*both, strict=True):
+            if ours["R"] == "1":
+                continue
+            cells = [group.dataset, group.label, ours["gamma"], ours["PT"]]
+            for key, paper in (("decided", "paper: decided"), ("density used", "paper: density")):
+                cells += [ours[key], theirs[key] if read_so(group) else "-", ours[paper]]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def read_so(group: Group) -> bool:
+    """Whether its runs were measured in the authors' reading too."""
+    return all("authors" in row for run in group.runs for row in run["rows"] if row["draws"] > 1)
 
 
 def commands(records: list[dict[str, Any]]) -> str:
@@ -205,13 +242,16 @@ HEADINGS = {
 
 
 def figures(names: list[str]) -> str:
-    """All figures under their headings, each kind with its caption once."""
+    """A figure of each kind under its heading, with links to the others of that kind."""
     parts = []
     for kind, heading in HEADINGS.items():
         of_kind = [name for name in names if kind_of(name) == kind]
         ending = "png" if _is_images(kind) else "svg"
-        shown = [f"**{name.removeprefix(kind + '-')}**\n\n![{name}](figures/{name}.{ending})" for name in of_kind]
+        of_kind.sort(key=lambda name: not name.startswith(f"{kind}-mnist"))  # first of MNIST
+        shown = [f"**{name.removeprefix(kind + '-')}**\n\n![{name}](figures/{name}.{ending})" for name in of_kind[:1]]
+        rest = ", ".join(f"[{name.removeprefix(kind + '-')}](figures/{name}.{ending})" for name in of_kind[1:])
         parts += [f"### {heading}", CAPTIONS[kind], *shown] if of_kind else []
+        parts += [f"Others: {rest}."] if rest else []
     return "\n\n".join(parts)
 
 
