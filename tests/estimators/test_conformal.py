@@ -82,6 +82,20 @@ def test_cross_conformal_takes_frames_with_text(kind: Callable[[dict[str, list[o
     assert made.models[0].feature_names_in_.tolist() == ["size", "colour"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
+def test_cross_conformal_covers_its_level_under_misspecified_noise() -> None:
+    """20 tables: it guarantees less, and covers .95 all the same."""
+    rng = np.random.default_rng(5)
+    inside = []
+    for seed in range(20):
+        model = sn.SlabRegressor(hidden=(), epochs=20, random_state=seed)
+        found = sn.cross_conformal(model, *wild(90, rng), folds=3, seed=seed)
+        x, y = wild(2000, rng)
+        low, high = found.predict_interval(x)
+        inside.append(np.mean((low <= y) & (y <= high)))
+    assert np.mean(inside) >= 0.945
+
+
 def test_cross_conformal_sets() -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(150, 2))
