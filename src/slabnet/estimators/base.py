@@ -37,6 +37,7 @@ from slabnet.model.draws import exact, fixed
 from slabnet.model.likelihoods import Likelihood, Target
 from slabnet.model.mixture import Mixture
 from slabnet.model.networks import Network, mlp
+from slabnet.prediction.beyond import extend
 from slabnet.prediction.density import ScoresRows
 from slabnet.prediction.importance import Slopes, input_slopes
 from slabnet.prediction.predict import predict
@@ -275,6 +276,7 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         self.n_iter_ = len(self.history_)
         self._keep_noise(self.network_)
         self.network_ = self.network_.cpu().double().eval()  # an answer then does not depend on how rows are grouped
+        extend(self.network_, self._scale_x(table), self._seed)
         rows = table[:: max(1, len(table) // EFFECT_ROWS)][:EFFECT_ROWS]
         self.feature_effects_ = self._effects_of(rows)
         self._summarise(table, self._input_shares(), more=seen > len(table))

@@ -30,10 +30,12 @@ class Drawable(nn.Module):
 
     members: how many networks there are to draw from, where they can be counted (an ensemble).
     decided: whether every indicator was decided for good, so that only means and spreads are left to learn.
+    at_prior: whether its posterior is its prior, which no training row says anything about.
     """
 
     members: int | None = None
     decided: bool = False
+    at_prior: bool = False
 
     @property
     def closed_form(self) -> bool:

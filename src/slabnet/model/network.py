@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS, Method
+from slabnet.model.beyond import Beyond
 from slabnet.model.likelihoods import Likelihood
 
 
@@ -18,9 +19,12 @@ class Network(nn.Module):
     it draws.
     """
 
+    beyond: Beyond | None
+
     def __init__(self, body: nn.Sequential, likelihood: Likelihood, spec: dict[str, Any]) -> None:
         super().__init__()
         self.body, self.likelihood, self.spec = body, likelihood, spec
+        self.register_module("beyond", None)
 
     @property
     def method(self) -> Method:
@@ -66,6 +70,12 @@ class Network(nn.Module):
         self.likelihood = likelihood
         self.spec["likelihood"] = likelihood.spec()
 
+    def take_beyond(self, beyond: Beyond) -> None:
+        """Have this where inputs leave the range of the training rows."""
+        self.beyond = beyond
+        self.spec["beyond"] = True
+
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.body(x)
-        return out
+        more = None if self.beyond is None else self.beyond(x)
+        return out if more is None else out + more

@@ -13,6 +13,7 @@ from slabnet.config.activations import Activations, as_written, check_activation
 from slabnet.config.settings import Beta, Prior, Start
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.noise import Seed, seed_number
+from slabnet.model.beyond import Beyond
 from slabnet.model.builder import DIMENSIONS, POSTERIORS, WRAPPERS, Builder
 from slabnet.model.declared import members_of_spec
 from slabnet.model.drawing import drawable_layers
@@ -40,7 +41,8 @@ def direct_weights(net: nn.Module) -> Direct | None:
     >>> direct_weights(mlp((3, 2))).columns.tolist(), direct_weights(mlp((3, 4, 2)))
     ([0, 1, 2], None)
     """
-    layers = list(drawable_layers(net).values()) if isinstance(net, (Network, Linear)) else []
+    drawables = drawable_layers(net).values() if isinstance(net, (Network, Linear)) else []
+    layers = [layer for layer in drawables if not layer.at_prior]
     only = layers[0] if len(layers) == 1 else None
     if not isinstance(only, Linear):
         return None
@@ -210,4 +212,8 @@ def build_network(spec: dict[str, Any]) -> Network:
     if isinstance(options.get("psi_gate"), dict):
         options["psi_gate"] = Beta(**options["psi_gate"])
     likelihood = likelihood_from(options.pop("likelihood"))
-    return (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
+    beyond = options.pop("beyond", False)
+    net = (mlp if kind == "mlp" else convnet)(**options, prior=prior, likelihood=likelihood)
+    if beyond is True and net.row_shape is not None and not isinstance(net, Mixture):
+        net.take_beyond(Beyond(math.prod(net.row_shape), net.outputs))
+    return net

@@ -45,7 +45,7 @@ def pareto_k(net: nn.Module, data: tuple[Any, Any], draws: int = 1000, seed: See
     check_whole("pareto_k", "draws", draws, at_least=100)
     device, _ = device_of(net)
     for name, layer in drawable_layers(net).items():
-        if not isinstance(layer, SlabLayer):
+        if not isinstance(layer, SlabLayer) and not layer.at_prior:
             allowed = "one that draws single weights only: other factors would be missing in the ratio"
             refuse("pareto_k", "net", allowed, f"{type(layer).__name__} ({name or 'the network'})")
     net = copy.deepcopy(net).double().eval()

@@ -127,7 +127,7 @@ def _mean(values: Tensor) -> tuple[float, float]:
 
 def _slab_layers(net: nn.Module, members: int) -> dict[str, SlabLayer]:
     """The layers, which must be all that is drawn."""
-    layers: Mapping[str, Drawable] = drawable_layers(net)
+    layers: Mapping[str, Drawable] = {n: part for n, part in drawable_layers(net).items() if not part.at_prior}
     for name, layer in layers.items():
         if not isinstance(layer, SlabLayer):
             refuse("log_evidence", "net", "one that draws single weights only", f"{type(layer).__name__} ({name})")

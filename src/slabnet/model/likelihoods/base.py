@@ -155,6 +155,11 @@ class Likelihood(nn.Module):
         """How many outputs of the network this many responses take."""
         return responses
 
+    def free_outputs(self, outputs: int) -> int:
+        """How many outputs, the first ones, may lie anywhere: those on the scale of the response, or log odds."""
+        free = self.y_scale is YScale.STANDARD or self.answer is not Answer.NUMBERS
+        return outputs if free else 0
+
     def check_outputs(self, outputs: int) -> None:
         """Refuse a number of outputs that this response cannot be made of."""
 

@@ -53,6 +53,9 @@ class Heteroscedastic(Likelihood):
         shifts = [2 * math.log(unit) for unit in scale]
         return [*centre, *shifts], [*scale, *(1.0 for _ in scale)]
 
+    def free_outputs(self, outputs: int) -> int:
+        return outputs // 2
+
     def check_outputs(self, outputs: int) -> None:
         if outputs % 2:
             refuse(
