@@ -109,7 +109,8 @@ def test_effects_are_slopes(line: tuple[Any, Any]) -> None:
     """Against finite differences of the drawn networks themselves."""
     x, y = line
     model = sn.SlabRegressor(hidden=(6,), activation="tanh", epochs=30, random_state=0).fit(x, y)
-    rows = model.scaling_x_.apply(x[:20])
+    inside = ((x > x.min(0)) & (x < x.max(0))).all(1)  # at the ends of the data slopes may change
+    rows = model.scaling_x_.apply(x[inside][:20])
     found = sn.input_effects(model.network_, rows, draws=7, seed=1).numpy()[0]
     step, sizes = 1e-6, []
     for i in range(5):
