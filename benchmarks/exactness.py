@@ -245,15 +245,17 @@ def _about_members(record: dict[str, Any]) -> list[str]:
 
 def _about_evidence(record: dict[str, Any]) -> list[str]:
     """A table of the bounds of the evidence."""
-    rows = [r for r in record["results"] if r["study"] == "evidence"]
+    every = [r for r in record["results"] if r["study"] == "evidence"]
+    rows = [r for r in every if r[f"weighted {DRAWS[0]}"] is not None]
     lines = [
         "",
         "## Bounds of the evidence",
         "",
         "What `sn.log_evidence` gives for fits of the same kind, beside the enumerated log evidence: how far each",
-        f"number is below it, as means over {len(rows)} data sets (r = {NEARLY}, {FEW} rows) with standard errors of the",
-        f"simulation, {RATIOS} ratios each. The ELBO and the importance-weighted bound are bounds; the correction by the",
-        "jackknife is none, and its bias shrinks with the number of draws K.",
+        f"number is below it, as means over {len(rows)} data sets (r = {NEARLY}, {FEW} rows) with standard errors of",
+        f"the simulation, {RATIOS} ratios each; for {len(every) - len(rows)} more it says that the ratios are unusable.",
+        "The ELBO and the importance-weighted bound are bounds; the correction by the jackknife is none, and its bias",
+        "shrinks with the number of draws K.",
         "",
         "| K | ELBO | importance-weighted | corrected |",
         "|---|---|---|---|",
@@ -262,8 +264,8 @@ def _about_evidence(record: dict[str, Any]) -> list[str]:
         cells = []
         for name in ("elbo", f"weighted {draws}", f"corrected {draws}"):
             gaps, errors = ([r[key] for r in rows] for key in (name, f"{name} error"))
-            error = math.sqrt(sum(e**2 for e in errors)) / len(rows) if None not in errors else math.nan
-            cells.append("-" if None in gaps else f"{sum(gaps) / len(rows):.4f} ± {error:.4f}")
+            error = math.sqrt(sum(e**2 for e in errors)) / len(rows)
+            cells.append(f"{sum(gaps) / len(rows):.4f} ± {error:.4f}")
         lines.append(f"| {draws} | {' | '.join(cells)} |")
     return lines
 
