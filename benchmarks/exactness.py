@@ -253,7 +253,7 @@ def _about_evidence(record: dict[str, Any]) -> list[str]:
         "",
         "What `sn.log_evidence` gives for fits of the same kind, beside the enumerated log evidence: how far each",
         f"number is below it, as means over {len(rows)} data sets (r = {NEARLY}, {FEW} rows) with standard errors of",
-        f"the simulation, {RATIOS} ratios each; for {len(every) - len(rows)} more it says that the ratios are unusable.",
+        f"the simulation, {RATIOS} ratios each; for {len(every) - len(rows)} more it calls the ratios unusable.",
         "The ELBO and the importance-weighted bound are bounds; the correction by the jackknife is none, and its bias",
         "shrinks with the number of draws K.",
         "",
