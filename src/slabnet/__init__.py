@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from slabnet.prediction.stability import Stability, stability
     from slabnet.prediction.stacking import stack, stacking_weights
     from slabnet.prediction.structure import Structure, structure
+    from slabnet.report.model_card import model_card
     from slabnet.report.write import write_report
     from slabnet.selection.criteria import criterion_model, dic, fic, waic
     from slabnet.selection.pruning import prune
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from slabnet.store import load, load_selection, read_header, save, save_selection
     from slabnet.training.checkpoints import Checkpoints, Interrupted
     from slabnet.training.fit import fit
+    from slabnet.training.trackers import to_mlflow, to_tensorboard
 
 _WHERE = {
     "model.attach": ["likelihood_of"],
@@ -188,7 +190,9 @@ _WHERE = {
     "prediction.predict": ["predict"],
     "selection.pruning": ["prune"],
     "core.records": ["Cut", "Densities", "Epoch", "History", "Prediction", "Selection"],
+    "report.model_card": ["model_card"],
     "report.write": ["write_report"],
+    "training.trackers": ["to_mlflow", "to_tensorboard"],
     "model.drawing": ["drawing", "mean"],
     "selection.rules": ["InfeasibleModel", "budget_model", "median_model", "most_probable_model"],
     "store": ["load", "load_selection", "read_header", "save", "save_selection"],

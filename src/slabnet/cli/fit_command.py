@@ -24,7 +24,7 @@ from slabnet.core.locks import holding
 from slabnet.core.short_help import ShortHelp
 from slabnet.core.signals import halting, number_of
 from slabnet.experiments.commands import Json, parse_widths
-from slabnet.report.commands import ReportFile, check_report, write_model_report
+from slabnet.report.commands import ReportFile, check_report, write_model_card, write_model_report
 
 commands = typer.Typer()
 Checkpointed = tuple[Path, bool, float]  # the model, whether to resume, minutes between checkpoints
@@ -67,6 +67,7 @@ def fit(
     workers: options.Workers = 1,
     report: ReportFile = None,
     no_report: options.NoReport = False,
+    card: options.Card = False,
     json: Json = False,
 ) -> None:
     only = {"--target": target, "--task": task, "--test-size": test_size, "--drop": drop, "--categorical": categorical}
@@ -85,6 +86,7 @@ def fit(
     if _train(data, (out, resume, checkpoint_every), workers, json, job, is_table):
         with _stoppable(out):
             write_model_report(out, page, data if is_table else None)
+            write_model_card(out, card)
         if not json:
             print("\n".join(_next_steps(out, data, page, is_table)))
 

@@ -33,6 +33,7 @@ Time = Annotated[str | None, typer.Option(help="Column of times: the latest rows
 Response = Annotated[str | None, typer.Option(help=RESPONSE_HELP, autocompletion=one_of(RESPONSES))]
 Seed = Annotated[int | None, typer.Option(help="Seed: the same one gives the same model.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a fit that was stopped.")]
+Card = Annotated[bool, typer.Option("--card", help="Also write a model card beside the model.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, on a terminal either.")]
 
 Exposure = Annotated[

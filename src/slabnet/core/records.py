@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from slabnet.core.errors import check_number, refuse
+from slabnet.core.figures import written
+from slabnet.core.html_table import MOST_ROWS, html_table, some
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,14 @@ class Selection:
     def __repr__(self) -> str:
         return f"Selection({self.rule}: {self.weights} of {self.total.weights} weights, feasible={self.feasible})"
 
+    def _repr_html_(self) -> str:
+        head = ["layer", "weights", "in the model", "on a path", "mean alpha"]
+        rows = [
+            [name, d.weights, d.median_weights, d.active_weights, written(d.expected)]
+            for name, d in [*self.layers.items(), ("all", self.total)]
+        ]
+        return html_table(f"The {self.rule} model: {self.weights} of {self.total.weights} weights", head, rows)
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -179,6 +189,13 @@ class History:
     def __getitem__(self, index: int) -> Epoch:
         return self.epochs[index]
 
+    def _repr_html_(self) -> str:
+        names = ["log_likelihood", "kl", "density_median", "alpha_moving"]
+        head = ["epoch", "log-likelihood", "KL", "share with alpha above 0.5", "alpha still moving"]
+        rows = [[i + 1, *(written(getattr(self.epochs[i], name)) for name in names)] for i in some(len(self))]
+        tempered = f", weight of the KL {written(self.kl_weight)}" if self.tempered else ""
+        return html_table(f"{len(self)} epochs, {self.n} rows{tempered}", head, rows)
+
     def column(self, name: str) -> list[float]:
         """One field over the epochs, for plotting."""
         return [getattr(epoch, name) for epoch in self.epochs]
@@ -255,6 +272,23 @@ class Prediction:
     samples: Tensor | None = None
     mixture: Predictive | None = None
     extrapolates: Tensor | None = None
+
+    def _repr_html_(self) -> str:
+        count = len(self.mean)
+        head = ["row", "most probable", "probability", "epistemic"]
+        if self.answer is Answer.NUMBERS:
+            head = ["row", "mean", "standard deviation", "epistemic part"]
+        rows = [[i, *self._told(i)] for i in range(min(count, MOST_ROWS))]
+        return html_table(f"{self.kind}: averaged over {self.draws} draws", head, rows, count)
+
+    def _told(self, row: int) -> list[str]:
+        """One row of the table above; of several outputs the first one, or the answers of all."""
+        epistemic = float(self.epistemic[row].reshape(-1)[0])
+        if self.answer is Answer.NUMBERS:
+            mean, total = (float(part[row].reshape(-1)[0]) for part in (self.mean, self.total))
+            return [written(mean), written(max(total, 0.0) ** 0.5), written(max(epistemic, 0.0) ** 0.5)]
+        labels = ", ".join(str(int(label)) for label in self.labels[row].reshape(-1))
+        return [labels, written(float(self.confidence[row].reshape(-1)[0])), written(epistemic)]
 
     @property
     def entropy(self) -> Tensor:

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS, Method
+from slabnet.core.html_table import html_table
 from slabnet.model.beyond import Beyond
+from slabnet.model.layers import SlabLayer
 from slabnet.model.likelihoods import Likelihood
 
 
@@ -64,6 +66,16 @@ class Network(nn.Module):
     def reads(self) -> Tensor | None:
         """Positions of the inputs that it reads, where it was made to read some only; None: all of them."""
         return None
+
+    def _repr_html_(self) -> str:
+        layers = [(name, part) for name, part in self.named_modules() if isinstance(part, SlabLayer)]
+        rows = [
+            [name, type(part).__name__, " x ".join(map(str, part.weight.mu.shape)), part.weight.mu.numel()]
+            for name, part in layers
+        ]
+        width = " x ".join(map(str, self.row_shape or ()))
+        caption = f"{self.method.name}: {width} numbers to {self.outputs} ({self.likelihood.name})"
+        return html_table(caption, ["layer", "kind", "shape", "weights"], rows)
 
     def take_likelihood(self, likelihood: Likelihood) -> None:
         """Have this likelihood from now on."""

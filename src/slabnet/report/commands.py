@@ -35,6 +35,14 @@ def write_model_report(model: Path, path: Path | None, data: str | None = None) 
         report_file(model, path, data)
 
 
+def write_model_card(model: Path, asked: bool) -> None:
+    """Write the card of a model that was just fitted, if one was asked for."""
+    if asked:
+        from slabnet.report.model_card import write_card
+
+        write_card(model)
+
+
 def write_runs_report(folder: Path, path: Path | None) -> None:
     """Write the page of runs that are just done, if one was asked for."""
     if path is not None:
