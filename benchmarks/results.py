@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks import temperature
 from benchmarks.answer import answer
 from benchmarks.gaps import baselines, gaps_of, readings, span
 from benchmarks.record import DOCS, ROOT, write_page
@@ -56,6 +57,8 @@ average, average log-probabilities, and divide the share of weights used by ten.
 
 {inclusion}
 
+{temperature}
+
 ## What is left of the network
 
 {densities}
@@ -102,6 +105,7 @@ def page() -> str:
         readings_table=decisions(groups_of(records)),
         table3=table3(records).render("markdown"),
         inclusion=inclusion(groups_of(records)),
+        temperature=temperature.sentence("mnist"),
         densities=densities(records).render("markdown"),
         ood=ood(records).render("markdown"),
         departures="\n\n".join(
