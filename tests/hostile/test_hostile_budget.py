@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -213,6 +214,17 @@ def mixture(members: int, sizes: list[int]) -> Callable[[Parts], Parts]:
     return changed
 
 
+def psi_of_each_weight(parts: Parts) -> Parts:
+    """A number for every weight, in as many layers as are built from a file."""
+    sizes = [50] * 999 + [1]
+    shapes = [[b, a] for a, b in itertools.pairwise(sizes)]
+    count = sum(a * b for a, b in shapes)
+    psi = {"shapes": shapes, "values": [0.5] * 500_000, "runs": [1] * 499_999 + [count - 499_999]}
+    prior = parts[0]["network"]["prior"] | {"psi": psi}
+    spec = parts[0]["network"] | {"sizes": sizes, "prior": prior, "likelihood": {"name": "bernoulli"}}
+    return parts[0] | {"network": spec}, {f"{i}": torch.zeros(1300) for i in range(2000)}
+
+
 BIG = 10**3999
 LONG = [1] * 1_000_000
 NUMBERS = [3] * 2_000_000
@@ -313,6 +325,12 @@ ATTACKS: dict[str, tuple[str, str, Callable[[Parts], Parts]]] = {
         columns(lambda c: c[1].update(name="b" * 1_000_000, levels=[str(i) for i in range(2000)])),
     ),
     "many levels": ("estimator", "table", columns(lambda c: c[1].update(levels=[str(i) for i in range(900_000)]))),
+    "psi of each weight": ("load", "mlp", psi_of_each_weight),
+    "a long matrix of correlations": (
+        "load",
+        "mlp",
+        network({"prior": {"psi": 0.1, "dilution": [[0.5] * 1500] * 1500}, "gates": ["inputs"]}),
+    ),
     "many members of a mixture": ("load", "mlp", mixture(100, [3, 4, 1])),
     "many deep members of a mixture": ("load", "mlp", mixture(100, [1] * 990)),
     "long scores of a calibration": ("estimator", "estimator", beside({"conformal": [[1]] * 200_000})),
@@ -339,7 +357,13 @@ ATTACKS: dict[str, tuple[str, str, Callable[[Parts], Parts]]] = {
 LARGE = {name for name in ATTACKS if name.split(" ")[0] in ("many", "tiny", "lists", "tables", "very", "as", "long")}
 LARGE |= {"input_psi", "included inputs", "a long row_shape", "a long of", "a long pool", "a pool of a compact network"}
 LARGE |= {"a support of lists", "an escaped text", "sizes of 4 000 digits", "a long group beside short ones"}
-LARGE |= {"gates of 250 000 inputs", "gates of 2 million inputs", "a long trial"}
+LARGE |= {
+    "gates of 250 000 inputs",
+    "gates of 2 million inputs",
+    "a long trial",
+    "psi of each weight",
+    "a long matrix of correlations",
+}
 HARMLESS = {  # what was asked for is not there, or only text: the rest of the file is read
     "labels of 500 MB", "very many words", "very many numbers", "an escaped text", "as much as is allowed",
     "as many layers as are allowed", "long cuts", "steps of 4 000 digits", "tiny tensors of a checkpoint",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from pydantic import Field, ValidationInfo, field_serializer, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_serializer, field_validator, model_validator
 
 from slabnet.config.slabs import SLABS, GaussianSlab, SlabSettings, slab_settings, slab_spec
 from slabnet.core.errors import Settings, one_line, refuse
@@ -52,6 +53,10 @@ class WeightPsi(Settings):
     shapes: tuple[tuple[int, int], ...]
     values: tuple[float, ...]
     runs: tuple[int, ...]
+    _ends: tuple[int, ...] = PrivateAttr(default=())  # how many weights there are up to the end of each run
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._ends = tuple(itertools.accumulate(self.runs))
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -73,11 +78,14 @@ class WeightPsi(Settings):
         """psi of the weights of one layer, which must have the shape that was written."""
         if index >= len(self.shapes) or self.shapes[index] != tuple(shape):
             refuse("Prior", "psi", f"values for layers of the shapes {list(self.shapes)}", f"layer {index} of {shape}")
-        first = sum(units * inputs for units, inputs in self.shapes[:index])
-        every = itertools.chain.from_iterable(
-            itertools.repeat(*run) for run in zip(self.values, self.runs, strict=True)
-        )
-        return list(itertools.islice(every, first, first + math.prod(shape)))
+        place = sum(units * inputs for units, inputs in self.shapes[:index])
+        end, run = place + math.prod(shape), bisect.bisect_right(self._ends, place)
+        values: list[float] = []
+        while place < end:
+            count = min(end, self._ends[run]) - place
+            values += [self.values[run]] * count
+            place, run = place + count, run + 1
+        return values
 
 
 PsiFunction = Callable[[int, int, int], float]
