@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 
-from slabnet.core.errors import one_line, refuse
+from slabnet.core.errors import check_choice, check_whole, one_line, refuse
 from slabnet.core.figures import written
 from slabnet.core.records import History, Selection
+from slabnet.data.columns import Column
 from slabnet.estimators.effects import FeatureEffects
 from slabnet.estimators.explains import Explains
+from slabnet.estimators.formula import Formula, formula_of
 from slabnet.estimators.scaling import Array
 from slabnet.estimators.summary import ColumnSummary, ModelSummary, correlated
-from slabnet.model.mixture import members_in
+from slabnet.model.drawing import drawing, mean
+from slabnet.model.draws import fixed, median
+from slabnet.model.mixture import Mixture, members_in
 from slabnet.model.wrapped import Wraps
 from slabnet.prediction.coefficients import coefficients
 from slabnet.prediction.diagnostics import pareto_k
+from slabnet.prediction.drawn import Chain, Columns, drawn_network
+from slabnet.prediction.explain import SCALES, Scale
 from slabnet.prediction.structure import structure
 
 SETTLED = 0.01  # share of the inclusion probabilities that may still move at the end
@@ -60,6 +67,53 @@ class Summarises(Explains, Wraps):
             outputs=tuple(self._told_on("linear")[0]),
             warnings=tuple(self._odd(k_hat)),
         )
+
+    def formula(self, *, member: int | None = None, scale: Scale = "response") -> Formula:
+        """The median model (or the chosen one) as an expression, where it has at most 30 active weights.
+
+        member: which member of a mixture. scale: "response" gives what is predicted, "linear" the linear predictor in
+            the units of `explain`. `str` of it is for people; it has `python()`, `sql()` and `excel()`.
+
+        >>> from slabnet import SlabRegressor
+        >>> x = np.linspace(-1, 1, 50)[:, None]
+        >>> model = SlabRegressor(hidden=(), epochs=100, random_state=0).fit(x, 3 * x[:, 0])
+        >>> abs(eval(model.formula().python(), {"row": {"x0": 0.5}}) - 1.5) < 0.2
+        True
+        """
+        check_is_fitted(self)
+        check_choice("formula", "scale", scale, SCALES)
+        members = members_in(self.network_)
+        if bool(members) != (member is not None):
+            allowed = f"one of 0 to {len(members) - 1}" if members else "left out for a model without members"
+            refuse("formula", "member", allowed, member)
+        net, masks = self.network_, None if self.selection_ is None else self.selection_.masks
+        if member is not None:
+            if check_whole("formula", "member", member, at_least=0) >= len(members):
+                refuse("formula", "member", f"one of 0 to {len(members) - 1}", member)
+            if isinstance(net, Mixture) and masks is not None:
+                masks = net.split(masks)[member]
+            net = members[member]
+        draw = fixed(masks) if masks is not None else median if net.method.selects else mean
+        columns = Columns([(place,) for place in range(len(self.scaling_x_.scale))], len(self.scaling_x_.scale))
+        with torch.no_grad(), drawing(net, draw, self._seed) as scope:
+            chain = drawn_network(net, scope, columns, torch.float64, (len(self.scaling_x_.scale),))
+        if not isinstance(chain, Chain):
+            refuse("formula", "model", "a chain of layers with indicators", net.method.name)
+        names, factor, shift = self._told_on(scale)
+        outputs = list(zip(names, factor, shift, strict=True))
+        likelihood = None if scale == "linear" else net.likelihood
+        x = self.scaling_x_
+        return formula_of(chain, likelihood, outputs, (x.centre, x.scale), self._inputs_of_columns())
+
+    def _inputs_of_columns(self) -> list[tuple[str, Column | None, int]]:
+        """For each input its column, what was learned of it, and its place among the column's inputs."""
+        known = {} if self.table_ is None else {column.name: column for column in self.table_.columns}
+        places = {
+            place: (name, known.get(name), number)
+            for name, group in self._named_groups().items()
+            for number, place in enumerate(group)
+        }
+        return [places[place] for place in range(len(self.scaling_x_.scale))]
 
     def _k_hat(self, X: Any, y: Any) -> float | None:
         if not self.network_.method.selects or self.selection_ is not None:
