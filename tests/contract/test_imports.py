@@ -45,15 +45,38 @@ FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init
 
 def imported(path: Path) -> list[tuple[str, str]]:
     """(part of slabnet, name) that a file imports, wherever in it, lazily or for type checkers alone too."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "slabnet":
-            parts = node.module.split(".")
-            found += [(parts[1] if len(parts) > 1 else alias.name, alias.name) for alias in node.names]
+    found, modules = [], dict[str, str]()  # modules: what a file calls a module -> the folder that has it
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path.name} imports relative to itself"
+            parts = (node.module or "").split(".")
+            if parts[0] == "slabnet":
+                found += [(parts[1] if len(parts) > 1 else alias.name, alias.name) for alias in node.names]
+                modules |= {alias.asname or alias.name: [*parts, alias.name][1] for alias in node.names}
         elif isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
-            found += [(parts[1], "") for parts in names if parts[0] == "slabnet" and len(parts) > 1]
+            names = [(alias.name.split("."), alias.asname) for alias in node.names]
+            found += [(parts[1], "") for parts, _ in names if parts[0] == "slabnet" and len(parts) > 1]
+            modules |= {called: parts[1] for parts, called in names if called and parts[0] == "slabnet" and parts[1:]}
+    for node in nodes:  # module._name, and a class's too
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            found += [(modules[node.value.id], node.attr)] if private else []
     return found
+
+
+def test_imports_of_every_kind_are_seen(tmp_path: Path) -> None:
+    lines = [
+        "from slabnet.model.priors import _a",
+        "import slabnet.cli.app",
+        "import slabnet.report.page as page",
+        "def late():",
+        "    from slabnet.kernels import native",
+        "    return native._b, page._c",
+    ]
+    (tmp_path / "some.py").write_text("\n".join(lines))
+    seen = [("model", "_a"), ("cli", ""), ("report", ""), ("kernels", "native"), ("kernels", "_b"), ("report", "_c")]
+    assert sorted(imported(tmp_path / "some.py")) == sorted(seen)
 
 
 def room(path: Path) -> str:
