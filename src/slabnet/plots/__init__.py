@@ -18,6 +18,7 @@ from slabnet.plots.runs import (
     plot_entropies,
     plot_inclusion_history,
 )
+from slabnet.plots.structure import plot_structure
 
 __all__ = [
     "demo_picture",
@@ -38,6 +39,7 @@ __all__ = [
     "plot_network",
     "plot_reliability",
     "plot_risk_coverage",
+    "plot_structure",
     "plot_waterfall",
     "plot_ways",
 ]

@@ -41,9 +41,11 @@ def plot_network(axes: Axes, net: Network, chosen: Selection, threshold: int = 3
         strength = mu.abs().max().clamp_min(1e-12)
         for target, source in edges.tolist():
             weight = float(mu[target, source])
+            skipped = source - sizes[column]  # an input that is read again stands on the left
+            first, unit = (0, skipped) if skipped >= 0 else (column, source)
             axes.plot(
-                [column, column + 1],
-                [_height(source, sizes[column]), _height(target, sizes[column + 1])],
+                [first, column + 1],
+                [_height(unit, sizes[first]), _height(target, sizes[column + 1])],
                 color=POSITIVE if weight > 0 else NEGATIVE,
                 alpha=0.25 + 0.75 * abs(weight) / float(strength),
                 linewidth=0.8,
