@@ -22,8 +22,8 @@ from slabnet.estimators import SlabClassifier, SlabRegressor
 SPLITS, MOST_ROWS = 5, 2000
 KEYS = ("data", "split", "method")
 METHODS: dict[str, dict[str, Any]] = {
-    "plain": {"skip": False, "gates": None},
-    "skip": {"skip": True, "gates": None},
+    "plain": {"skip": False, "gates": False},
+    "skip": {"skip": True, "gates": False},
     "skip + gates": {"skip": True, "gates": "inputs"},
 }
 TASKS = ("regression", "classification")

@@ -27,22 +27,37 @@ from slabnet.estimators import SlabClassifier, SlabRegressor
 
 KEYS = ("data", "split", "setting")
 MOST_ROWS = 4000  # of a table, in a choice
-ONE = {"kl_weight": 1.0}
+ONE, HALF = {"kl_weight": 1.0}, {"kl_weight": 0.5}
+PLAIN: dict[str, Any] = {"skip": False, "gates": False, "members": 1}
+SKIP = PLAIN | {"skip": True}
+GATED = SKIP | {"gates": "inputs", "config": ONE}
+LARGE = {"batch": 256, "steps": 2500}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "plain, no trial": {"config": ONE},
-    "skip": {"skip": True},
-    "skip, no trial": {"skip": True, "config": ONE},
-    "skip, 3 members, no trial": {"skip": True, "config": ONE, "members": 3},
-    "skip, gates, no trial": {"skip": True, "config": ONE, "gates": "inputs"},
-    "skip, learned slab, no trial": {"skip": True, "config": ONE, "sigma_beta": "learned"},
-    "skip, heteroscedastic": {"skip": True, "config": ONE, "response": "heteroscedastic"},
-    "skip, lognormal": {"skip": True, "config": ONE, "response": "lognormal"},
-    "skip, student-t": {"skip": True, "config": ONE, "response": "student-t"},
-    "skip, 3 members of 1000 steps": {"skip": True, "config": ONE, "members": 3, "steps": 1000},
-    "skip, 1000 steps": {"skip": True, "config": ONE, "steps": 1000},
-    "skip, batch 512, 1000 steps": {"skip": True, "config": ONE, "batch": 512, "steps": 1000},
-    "skip, batch 512, 2500 steps": {"skip": True, "config": ONE, "batch": 512, "steps": 2500},
+    "plain": PLAIN,
+    "plain, no trial": PLAIN | {"config": ONE},
+    "skip": SKIP,
+    "skip, no trial": SKIP | {"config": ONE},
+    "skip, 3 members, no trial": SKIP | {"config": ONE, "members": 3},
+    "skip, gates, no trial": GATED,
+    "skip, learned slab, no trial": SKIP | {"config": ONE, "sigma_beta": "learned"},
+    "skip, heteroscedastic": SKIP | {"config": ONE, "response": "heteroscedastic"},
+    "skip, 3 members of 1000 steps": SKIP | {"config": ONE, "members": 3, "steps": 1000},
+    "skip, batch 512, 1000 steps": SKIP | {"config": ONE, "batch": 512, "steps": 1000},
+    "skip, gates, KL half": GATED | {"config": HALF},
+    "skip, gates, batch 256": GATED | LARGE,
+    "skip, gates, batch 512": GATED | {"batch": 512, "steps": 2500},
+    "skip, gates, batch 512, lr 0.05, 1250 steps": GATED | {"config": ONE | {"lr": 0.05}, "batch": 512, "steps": 1250},
+    "256, means first": GATED | LARGE | {"means_first": 0.2},
+    "256, KL half": GATED | LARGE | {"config": HALF},
+    "256, KL quarter": GATED | LARGE | {"config": {"kl_weight": 0.25}},
+    "256, KL tenth": GATED | LARGE | {"config": {"kl_weight": 0.1}},
+    "256, learned slab": GATED | LARGE | {"sigma_beta": "learned"},
+    "256, KL half, learned slab": GATED | LARGE | {"config": HALF, "sigma_beta": "learned"},
+    "256, 5000 steps": GATED | LARGE | {"steps": 5000},
+    "256, KL half, 1500 steps": GATED | LARGE | {"config": HALF, "steps": 1500},
+    "256, KL half, no gates": SKIP | LARGE | {"config": HALF},
+    "256, KL half, plain": PLAIN | LARGE | {"config": HALF},
+    "256, KL half, 2 members of 1500 steps": GATED | LARGE | {"config": HALF, "steps": 1500, "members": 2},
 }
 FEW = ("psid1982", "wage", "rice", "fuel", "boston", "concrete", "labour", "yogurt")
 
@@ -69,12 +84,14 @@ def work(job: Result) -> Result:
             found = class_scores(model.predict_proba(x_test), split.test.y, model.classes_)
         return found | {"cpu_seconds": round(seconds, 2)}
     options = dict(SETTINGS[job["setting"]])
-    batch, steps = options.pop("batch", None), options.pop("steps", None)
+    batch, steps, first = (options.pop(name, None) for name in ("batch", "steps", "means_first"))
+    n = len(split.train.y)
     if steps is not None:
-        n = len(split.train.y)
         batch = min(batch or defaults_for(n, 1).batch_size, n)
         epochs = math.ceil(steps / math.ceil(n / batch))
         options["config"] = options["config"] | {"batch_size": batch, "epochs": epochs}
+        if first is not None:
+            options["config"] |= {"pretrain_epochs": round(first * epochs)}
     if "config" in options:
         options["config"] = TrainConfig(**options["config"])
     kind = SlabRegressor if split.task == "regression" else SlabClassifier

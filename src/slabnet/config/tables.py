@@ -5,14 +5,17 @@ The rule, for n rows and p inputs:
 | setting | rule |
 |---|---|
 | hidden | two layers of 50 units |
-| psi | 1 / p (at most 0.5) for the inputs: a unit is expected to read one; 0.5 between units, and for all intercepts |
+| skip | every layer reads the inputs again: a linear relation takes one weight for each input |
+| gates | one indicator for each column, where the method has indicators and neither prior nor psi was given |
+| members | one |
+| psi | 0.5 below a gate, whose own is learned (Beta(1, 1)); without gates 1 / p (at most 0.5) for inputs, else 0.5 |
 | sigma_beta | 1 |
-| batch_size | n / 7, at least 64 (or all rows, if there are fewer) and at most 256 |
-| epochs | as many as it takes for 2 500 steps, at least 100 and at most 1 000; never more than 20 000 steps take |
+| batch_size | 256, or all rows if there are fewer |
+| epochs | as many as it takes for 2 000 steps, at least 80; never more than 20 000 steps take |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
-| kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 p: 1 or 0.5, by a trial (`tempering.py`) |
-| phi | learned with the weights; where there is a trial, from the rows it held out |
+| kl_weight | 1; in regression with hidden layers and normal noise, n >= 100 and n >= 20 columns: 0.5 |
+| phi | learned with the weights; where the user gives a kl_weight other than 1, from held-out rows (`tempering.py`) |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.
@@ -25,9 +28,13 @@ from dataclasses import dataclass
 from typing import Any
 
 INTERCEPT_PSI = 0.5
-STEPS = 2500
-FEWEST_EPOCHS, MOST_EPOCHS = 100, 1000
-MOST_STEPS = 20_000  # a minute on one core: from 51 000 rows on more rows mean fewer passes
+GATES = "inputs"
+MOST_ROWS_A_STEP = 256
+STEPS = 2000
+FEWEST_EPOCHS = 80
+MOST_STEPS = 20_000  # a minute on one core: from 64 000 rows on more rows mean fewer passes
+TEMPERED = 0.5
+FEWEST_ROWS, ROWS_PER_COLUMN = 100, 20  # with fewer rows a tempered posterior only finds chance
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,9 @@ class Defaults:
     """
 
     hidden: tuple[int, ...]
+    skip: bool
+    gates: str
+    members: int
     batch_size: int
     epochs: int
     ramp_epochs: int
@@ -56,13 +66,13 @@ def defaults_for(n: int, p: int) -> Defaults:
     """The rule above for n rows and p inputs.
 
     >>> [defaults_for(n, 5).epochs for n in (100, 10_000, 100_000, 1_000_000)]
-    [1000, 100, 52, 6]
+    [2000, 80, 52, 6]
     """
-    batch = min(n, max(64, min(256, n // 7)))
+    batch = min(n, MOST_ROWS_A_STEP)
     steps = math.ceil(n / batch)
-    epochs = max(FEWEST_EPOCHS, min(MOST_EPOCHS, math.ceil(STEPS / steps)))
+    epochs = max(FEWEST_EPOCHS, math.ceil(STEPS / steps))
     epochs = min(epochs, math.ceil(MOST_STEPS / steps))
-    return Defaults(hidden=(50, 50), batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
+    return Defaults((50, 50), True, GATES, 1, batch_size=batch, epochs=epochs, ramp_epochs=epochs // 2)
 
 
 def psi_for(p: int, layers: int) -> tuple[float, ...]:
@@ -72,3 +82,12 @@ def psi_for(p: int, layers: int) -> tuple[float, ...]:
     (0.01, 0.5, 0.5)
     """
     return (min(0.5, 1 / max(1, p)), *(0.5 for _ in range(layers - 1)))
+
+
+def tempered(n: int, columns: int) -> bool:
+    """Whether a regression of so many rows and columns (before levels become inputs) has enough rows for a KL of half.
+
+    >>> tempered(506, 13), tempered(500, 100)
+    (True, False)
+    """
+    return n >= max(FEWEST_ROWS, ROWS_PER_COLUMN * columns)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from slabnet.compact.network import Compact, compact
 from slabnet.config.activations import Activations
 from slabnet.config.methods import METHODS
-from slabnet.config.resolve import table_hidden, table_prior, table_training
+from slabnet.config.resolve import table_hidden, table_prior, table_structure, table_training
 from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
@@ -73,15 +73,15 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         *,
         method: str = "lbbnn",
         activation: Activations = "relu",
-        skip: bool = False,
-        gates: str | Sequence[str] | None = None,
+        skip: bool | None = None,
+        gates: str | Sequence[str] | bool | None = None,
         psi_gate: Any = None,
         psi: Any = None,
         sigma_beta: Any = 1.0,
         prior: Prior | None = None,
         start: Start | None = None,
         options: dict[str, float] | None = None,
-        members: int = 1,
+        members: int | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
@@ -176,13 +176,15 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         table, target = self._read(X, y, reset=True, given=given)
         check_dependence("fit", len(table), dependence.groups, dependence.times)
         self._start(table, target.weight if isinstance(target, Target) else None)
-        config = self._training(len(table))
         rows = (self._scale_x(table), target)
+        config = self._with_kl_weight(self._training(len(table)), *rows)
         self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume), dependence)
-        if self.trial_ is not None:
-            config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
+
+    def _with_kl_weight(self, config: TrainConfig, x: Array, y: Any) -> TrainConfig:
+        """The settings with the weight of the KL that the rule gives these rows."""
+        return config
 
     def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
         """What some rows say before all of them are fitted; None where nothing is asked of them."""
@@ -226,8 +228,8 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
-        if not isinstance(self.skip, (bool, np.bool_)):
-            refuse(type(self).__name__, "skip", "True or False", self.skip)
+        if self.skip is not None and not isinstance(self.skip, (bool, np.bool_)):
+            refuse(type(self).__name__, "skip", "True or False, or None for the rule", self.skip)
         if not isinstance(self.standardize, (bool, np.bool_)):
             refuse(type(self).__name__, "standardize", "True or False", self.standardize)
         if not isinstance(self.verbose, (int, np.integer, np.bool_)) or self.verbose < 0:
@@ -242,20 +244,20 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         if isinstance(hidden, bool) or not isinstance(hidden, (int, np.integer, tuple, list)):
             refuse(type(self).__name__, "hidden", "widths, as in (50,) or (100, 50)", hidden)
         widths = (int(hidden),) if isinstance(hidden, (int, np.integer)) else tuple(hidden)
-        psi = 0.5 if self.psi is None and self.gates else self.psi  # a gate says whether a column is in
+        open_prior = self.prior is None and self.psi is None
+        shape = table_structure(n, p, widths, self.method, open_prior, self.skip, self.gates, self.members)
+        psi = 0.5 if self.psi is None and shape.gates else self.psi
         net = mlp(
             (p, *widths, outputs),
             activation=self.activation,
             method=self.method,
-            skip=bool(self.skip),
-            gates=self.gates,
-            column_groups=self._gate_groups(self.gates),
+            column_groups=self._gate_groups(shape.gates),
             psi_gate=self.psi_gate,
             prior=table_prior(n, p, len(widths) + 1, self.prior, psi, self.sigma_beta),
             start=self.start,
             likelihood=likelihood,
             options=self.options,
-            members=check_whole(type(self).__name__, "members", self.members, at_least=1),
+            **shape._asdict(),
             seed=self._seed,
         )
         warn_of_table(table, self._input_names())
@@ -268,8 +270,8 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         return table_training(n, self.n_features_in_, self.config, arguments, self._seed, type(self).__name__)
 
     def _as_tempered(self, config: TrainConfig) -> TrainConfig:
-        """The settings with the weight of the KL that the trial chose, if there was one."""
-        return config if self.trial_ is None else config.model_copy(update={"kl_weight": self.trial_.kl_weight})
+        """The settings with the weight that the KL had in the fit."""
+        return config.model_copy(update={"kl_weight": self.history_.kl_weight})
 
     def _finish(self, table: Array, seen: int) -> Self:
         self.n_samples_seen_, self.conformal_ = seen, None  # what rows said of an earlier fit
