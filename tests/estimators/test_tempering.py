@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,8 @@ import slabnet as sn
 from slabnet.core.noise import keyed_generator
 from slabnet.estimators import load_estimator, save_estimator
 from slabnet.estimators.tempering import KL_WEIGHTS, mixture_log_density, noise_around
+
+HALF = sn.TrainConfig(kl_weight=0.5)
 
 
 def test_noise_around_draws_is_the_most_probable_one() -> None:
@@ -44,34 +47,44 @@ def test_the_log_of_a_variance_is_as_uncertain_as_its_rows_make_it() -> None:
     assert float(drawn.mean()) == pytest.approx(np.log(0.3), abs=0.02)
 
 
-def test_a_trial_takes_noise_and_weight_from_held_out_rows() -> None:
+def test_a_trial_takes_the_noise_from_held_out_rows() -> None:
     rng = np.random.default_rng(7)
     x = rng.normal(size=(400, 3))
     y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=400)
-    model = sn.SlabRegressor(hidden=(20,), epochs=200, random_state=0).fit(x, y)
+    model = sn.SlabRegressor(hidden=(20,), config=HALF, epochs=200, random_state=0).fit(x, y)
     trial = model.trial_
     assert trial is not None
     assert trial.rows == 80
-    assert set(trial.log_densities) == set(KL_WEIGHTS)
-    assert trial.kl_weight == 1 or trial.log_densities[0.5] > trial.log_densities[1.0]
-    assert model.history_.kl_weight == trial.kl_weight
+    assert list(trial.log_densities) == [0.5]
+    assert model.history_.kl_weight == trial.kl_weight == 0.5
     assert model.noise_std_ == pytest.approx(np.sqrt(trial.phi[0]) * y.std(), rel=0.01)
     assert model.noise_std_ == pytest.approx(0.3, rel=0.35)
-    told = sn.SlabRegressor(hidden=(20,), epochs=2, config=sn.TrainConfig(kl_weight=0.7), random_state=0).fit(x, y)
-    assert told.trial_ is not None
-    assert list(told.trial_.log_densities) == [0.7]
-    plain = {"hidden": (), "epochs": 2}, {"config": sn.TrainConfig(kl_weight=1.0), "epochs": 2}
-    for options in plain:  # a linear model, and one whose weight was said to be that of the bound itself
-        assert sn.SlabRegressor(**options).fit(x, y).trial_ is None
-    assert sn.SlabRegressor(epochs=2).fit(x[:59], y[:59]).trial_ is None
 
 
-def test_noise_follows_rows_that_come_later() -> None:
+def test_the_rule_has_half_the_kl_where_rows_are_enough() -> None:
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(120, 3))
+    y = x[:, 0] + 0.3 * rng.normal(size=120)
+
+    def weight(rows: int = 120, **options: Any) -> float:
+        given = {"hidden": (4,), "epochs": 2, "random_state": 0} | options
+        model = sn.SlabRegressor(**given).fit(x[:rows], y[:rows])
+        assert model.trial_ is None
+        return model.history_.kl_weight
+
+    assert weight() == 0.5
+    for options in ({"rows": 99}, {"hidden": ()}, {"config": sn.TrainConfig(kl_weight=1.0)}):
+        assert weight(**options) == 1.0
+    assert sn.SlabClassifier(hidden=(4,), epochs=2).fit(x, y > 0).history_.kl_weight == 1.0
+
+
+@pytest.mark.parametrize("config", [None, HALF])
+def test_noise_follows_rows_that_come_later(config: sn.TrainConfig | None) -> None:
     """Ten times the noise in later rows: intervals hold them after a few thousand."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
-    model = sn.SlabRegressor(epochs=150, random_state=0).fit(x, x[:, 0] + 0.1 * rng.normal(size=200))
-    assert model.trial_ is not None
+    model = sn.SlabRegressor(config=config, epochs=600, random_state=0).fit(x, x[:, 0] + 0.1 * rng.normal(size=200))
+    assert (model.trial_ is None) == (config is None)
     before = model.noise_std_
     for _ in range(6):
         x = rng.normal(size=(500, 3))

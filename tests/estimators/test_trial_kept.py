@@ -70,17 +70,17 @@ def test_a_fit_stopped_anywhere_goes_on_without_what_is_done(
     assert out.read_bytes() == whole.read_bytes()
     assert not checkpoints_of(out).exists()
     if finished:  # nothing of it is computed again
-        assert "trial: epoch" not in said
+        assert "trial 1 of 1: epoch" not in said
     assert "fit: epoch" in said
 
 
 def test_every_part_says_how_far_it_is(job: TableJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit_table(job, tmp_path / "m.slab")
     lines = capsys.readouterr().err.splitlines()
-    for part in ("trial", "fit"):
+    for part in ("trial 1 of 1", "fit"):
         numbers = [int(m[1]) for line in lines if (m := re.match(rf"{part}: epoch (\d+)/{EPOCHS}\b", line))]
         assert numbers[-1] == EPOCHS
-    assert "left in all" in next(line for line in lines if line.startswith("trial"))
+    assert "left in all" in next(line for line in lines if line.startswith("trial 1 of 1"))
 
 
 def test_a_long_epoch_gives_an_estimate_before_it_ends(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from slabnet.config.methods import METHODS
 from slabnet.config.settings import NetworkConfig, Prior, Recipe, TrainConfig
 from slabnet.config.tables import INTERCEPT_PSI, defaults_for, psi_for
-from slabnet.core.errors import check_whole
+from slabnet.core.errors import check_whole, refuse
 
 
 def resolve(recipe: str, file: Path | None, network: Mapping[str, Any], train: Mapping[str, Any]) -> Recipe:
@@ -63,6 +63,8 @@ def table_structure(
     True
     """
     rule, kind = defaults_for(n, p), METHODS.get(method)
+    if skip is not None and str(skip) not in ("True", "False"):  # numpy's are taken too
+        refuse("estimator", "skip", "True or False, or None for the rule", skip)
     if gates is None:
         gates = open_prior and bool(hidden) and kind is not None and kind.selects
     if isinstance(gates, bool):

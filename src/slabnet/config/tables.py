@@ -14,8 +14,8 @@ The rule, for n rows and p inputs:
 | epochs | as many as it takes for 2 000 steps, at least 80; never more than 20 000 steps take |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
-| kl_weight | 1; in regression with hidden layers and normal noise, n >= 100 and n >= 20 columns: 0.5 |
-| phi | learned with the weights; where the user gives a kl_weight other than 1, from held-out rows (`tempering.py`) |
+| kl_weight | 1; with hidden layers, n >= 100 and n >= 20 columns: 0.5 under normal noise, else 1 or 0.5, by a trial |
+| phi | learned with the weights; after a trial (`tempering.py`), from the rows it held out |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.
@@ -34,7 +34,6 @@ STEPS = 2000
 FEWEST_EPOCHS = 80
 MOST_STEPS = 20_000  # a minute on one core: from 64 000 rows on more rows mean fewer passes
 TEMPERED = 0.5
-FEWEST_ROWS, ROWS_PER_COLUMN = 100, 20  # with fewer rows a tempered posterior only finds chance
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,3 @@ def psi_for(p: int, layers: int) -> tuple[float, ...]:
     (0.01, 0.5, 0.5)
     """
     return (min(0.5, 1 / max(1, p)), *(0.5 for _ in range(layers - 1)))
-
-
-def tempered(n: int, columns: int) -> bool:
-    """Whether a regression of so many rows and columns (before levels become inputs) has enough rows for a KL of half.
-
-    >>> tempered(506, 13), tempered(500, 100)
-    (True, False)
-    """
-    return n >= max(FEWEST_ROWS, ROWS_PER_COLUMN * columns)

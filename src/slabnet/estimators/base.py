@@ -179,6 +179,8 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         rows = (self._scale_x(table), target)
         config = self._with_kl_weight(self._training(len(table)), *rows)
         self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume), dependence)
+        if self.trial_ is not None:
+            config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
 
@@ -228,8 +230,6 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
-        if self.skip is not None and not isinstance(self.skip, (bool, np.bool_)):
-            refuse(type(self).__name__, "skip", "True or False, or None for the rule", self.skip)
         if not isinstance(self.standardize, (bool, np.bool_)):
             refuse(type(self).__name__, "standardize", "True or False", self.standardize)
         if not isinstance(self.verbose, (int, np.integer, np.bool_)) or self.verbose < 0:

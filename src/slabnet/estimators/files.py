@@ -30,6 +30,10 @@ KINDS_OF_LABELS = "biufUO"  # numbers, texts, and objects that are one of them
 LONGEST_KIND = 20  # characters that name such a type
 MOST_BYTES = 2**20  # that labels may take for being stored wider than the longest of them
 PARAMS = (
+    "members",
+    "skip",
+    "gates",
+    "psi_gate",
     "psi",
     "sigma_beta",
     "epochs",
@@ -128,7 +132,7 @@ def _filled(net: Network, settings: EstimatorCard, card: FitCard) -> SlabEstimat
         if not 0 <= value <= most:
             raise ValueError(f"{name} {one_line(value)}")
     options: dict[str, Any] = {"method": net.method.name, "activation": net.activation, "draws": settings.draws}
-    options |= {"members": len(members_in(net)) or 1, "skip": net.skip, "gates": net.gates or None}
+    options |= {"members": len(members_in(net)) or 1, "skip": net.skip, "gates": net.gates or False}
     options |= {name: value for name, value in settings.params.items() if name in PARAMS and _is_plain(value)}
     model = KINDS[settings.kind](hidden if settings.hidden_given else None, **options)
     model.network_, model._seed, model.n_samples_seen_ = net.double(), settings.seed, settings.samples_seen

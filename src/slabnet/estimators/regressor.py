@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from slabnet.config.settings import TrainConfig
+from slabnet.config.tables import TEMPERED
 from slabnet.core.errors import check_choice, check_number, refuse
 from slabnet.core.figures import written
 from slabnet.core.records import Prediction
@@ -48,13 +49,15 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
 
     hidden: widths of the hidden layers, () for a linear model; None takes the rule (`slabnet.config.tables`).
     skip: every layer reads the inputs again (an input-skip network), so that a linear relation takes a weight for each
-        input.
+        input. None takes the rule (it has skips), False leaves them out.
     gates: "inputs" puts an indicator above all weights that read one column (psi = 0.5 below it); `column_inclusion_`
-        then gives the posterior probability of each column, and `select(fdr=0.1)` a set of them. psi_gate: the chance
+        then gives the posterior probability of each column, and `select(fdr=0.1)` a set of them. None takes the rule
+        (it has gates unless psi or prior is given), False leaves them out. psi_gate: the chance
         of a column to be in the model before the data, a number or `Beta(a, b)`; None learns it from `Beta(1, 1)`.
     method: a row of `METHODS`; options: settings of that method. psi, sigma_beta: chance of a weight to be in the
         model (None takes the rule), and scale of those that are; prior: a `Prior` in place of both.
-    members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`).
+    members: posteriors from as many starts, fitted one after the other and averaged as one (`Mixture`); None takes the
+        rule (one).
     epochs, batch_size, lr, omega_lr: None takes the rule; config: a `TrainConfig` for everything else.
     response: a likelihood of numbers by name ("gaussian" where it is left out; "heteroscedastic", "student-t",
         "lognormal", "gamma", "poisson", "negative-binomial", "weibull"), or "auto": `response_` is what it took, and
@@ -109,16 +112,32 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         each = np.ones(rows) if exposure is None else np.asarray(column_or_1d(exposure), dtype=np.float64)
         return self.rate_ * each
 
+    @property
+    def _weight_of_kl_given(self) -> bool:
+        return self.config is not None and "kl_weight" in self.config.model_fields_set
+
+    def _has_a_rule(self, y: Any) -> bool:
+        """Whether the weight of the KL is known without a trial: the noise is one number, and rows count alike."""
+        return not isinstance(y, Target) and bool(self.network_.likelihood.noise_variances())
+
+    def _with_kl_weight(self, config: TrainConfig, x: Array, y: Any) -> TrainConfig:
+        enough = bool(self.network_.hidden) and worth_trying(len(x), self.n_features_in_)
+        if self._weight_of_kl_given or not self._has_a_rule(y) or not enough:
+            return config
+        return config.model_copy(update={"kl_weight": TEMPERED})
+
     def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
-        """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
-        given = self.config is not None and "kl_weight" in self.config.model_fields_set
+        """See what the KL should weigh where there is no rule, and how large the noise is under a weight given."""
+        given = self._weight_of_kl_given
         weights = (config.kl_weight,) if given else KL_WEIGHTS
+        if not given and self._has_a_rule(y):
+            return None
         if isinstance(y, Target) and y.weight is not None:
             rows = np.flatnonzero(np.asarray(y.weight))  # those that count
             x, y, dependence = x[rows], y[rows], dependence.of_rows(rows)
         if isinstance(y, Target) and y.event is not None and np.sum(np.asarray(y.event)) < FEWEST_EVENTS:
             return None
-        if not self.network_.hidden or weights == (1.0,) or not worth_trying(*x.shape):
+        if not self.network_.hidden or weights == (1.0,) or not worth_trying(len(x), self.n_features_in_):
             return None
         if given and not self.network_.likelihood.noise_variances():
             return None  # nothing is left to be found
@@ -126,12 +145,14 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         return try_out(alone, x, y, config, weights, self.draws, self._seed, keeping, dependence)
 
     def _tried_on(self, x: Array, y: Any) -> Trial | None:
-        if self.trial_ is None or not self.trial_.phi or isinstance(y, Target):
+        noise = self.network_.likelihood.noise_variances()
+        if not noise or isinstance(y, Target):
             return self.trial_
+        trial = self.trial_ or Trial(self.history_.kl_weight, tuple(noise), self.n_samples_seen_, {})
         some = slice(0, MOST_ASIDE)
         samples = predict_network(self.network_, x[some], self.draws, seed=self._seed, keep_draws=True).samples
         assert samples is not None
-        return self.trial_.with_rows(noise_around(samples.numpy(), y[some], self.trial_.phi), len(y[some]))
+        return trial.with_rows(noise_around(samples.numpy(), y[some], trial.phi), len(y[some]))
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None) -> Any:
         """The mean response of each row, or its median where a mean does not exist (lognormal, weibull).

@@ -30,7 +30,7 @@ from slabnet.training.progress import Part, Show
 
 KL_WEIGHTS = (1.0, 0.5)
 ASIDE, MOST_ASIDE = 5, 2000  # one row in so many, and at most so many rows
-FEWEST_ROWS, ROWS_PER_INPUT = 100, 20  # with fewer rows a tempered posterior only finds chance, and is not tried
+FEWEST_ROWS, ROWS_PER_COLUMN = 100, 20  # with fewer rows a tempered posterior only finds chance, and is not tried
 ROUNDS = 500
 LEAST = 1e-6  # as a share of the variance of the response: less is rounding
 
@@ -59,13 +59,13 @@ class Trial:
         return replace(self, phi=tuple(mean), rows=all_rows)
 
 
-def worth_trying(n: int, p: int) -> bool:
-    """Whether there are enough rows to hold some out and to try a smaller weight of the KL.
+def worth_trying(n: int, columns: int) -> bool:
+    """Whether there are enough rows for a smaller weight of the KL, and to hold some out.
 
     >>> worth_trying(506, 13), worth_trying(500, 100)
     (True, False)
     """
-    return n >= max(FEWEST_ROWS, ROWS_PER_INPUT * p)
+    return n >= max(FEWEST_ROWS, ROWS_PER_COLUMN * columns)
 
 
 @dataclass(frozen=True)
