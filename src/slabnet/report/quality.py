@@ -74,12 +74,12 @@ def structure_section(measured: Measured) -> Section | None:
         return None
     names = measured.subject.inputs
     drawn = structure(net, names=names or None, seed=measured.seed)
-    rows = sorted(drawn.rows(), key=lambda row: -float(row[1]))
+    head, *rows = drawn.rows(len(drawn.columns))
     depth = ", ".join(f"{layers}: {share:.0%}" for layers, share in sorted(drawn.depth.items()))
     text = [
         f"In {drawn.draws} networks drawn from the posterior: the share that uses an input, and of those the share "
         "that uses it only linearly. An input that is only linear needs no hidden unit.",
         f"Layers on the longest path: {depth}.",
     ]
-    table = {"header": ["input", "used", "only linearly, if used"], "lines": rows}
+    table = {"header": ["input", *head[1:]], "lines": rows}
     return Section("structure", "Linear or not", text, kind="table", more={"table": table})
