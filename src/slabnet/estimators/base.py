@@ -23,6 +23,7 @@ from slabnet.config.settings import Prior, Start, TrainConfig
 from slabnet.core.errors import check_choice, check_whole, refuse
 from slabnet.core.records import Prediction, Selection
 from slabnet.data.dependence import INDEPENDENT, Dependence, check_dependence
+from slabnet.estimators.checks import check_settings
 from slabnet.estimators.chosen import KnowsModel
 from slabnet.estimators.conformal import Calibrates
 from slabnet.estimators.effects import FeatureEffects
@@ -230,14 +231,7 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         n, p = table.shape
         check_choice(type(self).__name__, "method", self.method, METHODS)
         check_whole(type(self).__name__, "draws", self.draws, at_least=1)
-        if not isinstance(self.standardize, (bool, np.bool_)):
-            refuse(type(self).__name__, "standardize", "True or False", self.standardize)
-        if not isinstance(self.verbose, (int, np.integer, np.bool_)) or self.verbose < 0:
-            refuse(type(self).__name__, "verbose", "0 (silent) or 1 (progress)", self.verbose)
-        if self.config is not None and not isinstance(self.config, TrainConfig):
-            refuse(type(self).__name__, "config", "a TrainConfig or None", type(self.config).__name__)
-        if self.start is not None and not isinstance(self.start, Start):
-            refuse(type(self).__name__, "start", "a Start or None", type(self.start).__name__)
+        check_settings(type(self).__name__, self.standardize, self.verbose, self.config, self.start)
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         likelihood, outputs = self._response()
         hidden = table_hidden(n, p, self.hidden)

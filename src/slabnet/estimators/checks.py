@@ -1,4 +1,4 @@
-"""A user's table, looked at before it becomes numbers: what scikit-learn would refuse without naming the column."""
+"""A user's table and settings, looked at before a fit: what scikit-learn would refuse without naming it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from slabnet.config.settings import Start, TrainConfig
 from slabnet.core.errors import one_line, refuse
 from slabnet.data.frames import LazyFrame, is_frame
 from slabnet.estimators.scaling import Array
@@ -86,3 +87,18 @@ def _is_number(text: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def check_settings(where: str, standardize: Any, verbose: Any, config: Any, start: Any) -> None:
+    """Refuse settings of an estimator that are not of their type.
+
+    >>> check_settings("SlabRegressor", True, 0, None, None)
+    """
+    if not isinstance(standardize, (bool, np.bool_)):
+        refuse(where, "standardize", "True or False", standardize)
+    if not isinstance(verbose, (int, np.integer, np.bool_)) or verbose < 0:
+        refuse(where, "verbose", "0 (silent) or 1 (progress)", verbose)
+    if config is not None and not isinstance(config, TrainConfig):
+        refuse(where, "config", "a TrainConfig or None", type(config).__name__)
+    if start is not None and not isinstance(start, Start):
+        refuse(where, "start", "a Start or None", type(start).__name__)
