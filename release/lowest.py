@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "playwright")  # of the tests, not of slabnet
 AS_CONSTRAINED = ("torch", *TOOLS)
+OF_THEIR_TIME = ("click==8.1.8",)  # what the lowest versions ask for in turn, where a newer one warns
 
 
 def lowest() -> list[str]:
@@ -22,7 +23,7 @@ def lowest() -> list[str]:
     for line in [*project["optional-dependencies"]["dev"], *project["dependencies"]]:
         name, floor = re.fullmatch(r"([A-Za-z0-9_.-]+)>=([\d.]+)", line).groups()  # type: ignore[union-attr]
         lines[name] = f"{name}=={pins[name] if name in AS_CONSTRAINED else floor}"
-    return [*lines.values(), f"setuptools=={pins['setuptools']}"]
+    return [*lines.values(), *OF_THEIR_TIME, f"setuptools=={pins['setuptools']}"]
 
 
 if __name__ == "__main__":
