@@ -388,6 +388,17 @@ def test_bad_calls(options: dict[str, object], said: str) -> None:
         sn.mlp((3, 4, 2), **options)  # type: ignore[arg-type]
 
 
+def test_gates_over_no_weights_are_refused() -> None:
+    calls = [
+        lambda: sn.mlp((3, 2), gates=("inputs", "units")),
+        lambda: sn.convnet((1, 4, 4), 2, channels=(), gates="channels"),
+        lambda: sn.convnet((1, 4, 4), 2, hidden=(), gates=("channels", "units")),
+    ]
+    for call, kind in zip(calls, ("units", "channels", "units"), strict=True):
+        with pytest.raises(sn.ArgumentError, match=f"gates must be left out for {kind} where there are no such layers"):
+            call()
+
+
 def test_what_gates_cannot_do_is_refused() -> None:
     net, x = sn.mlp((3, 4, 2), gates="inputs"), torch.zeros(2, 3)
     with pytest.raises(sn.ArgumentError, match="local, relaxed or straight_through in a network with gates"):

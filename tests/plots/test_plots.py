@@ -22,6 +22,19 @@ def fitted() -> tuple[sn.Network, Any, sn.Prediction, sn.History]:
     return net, (x, y), sn.predict(net, x, 20), history
 
 
+def test_the_structure_of_a_model_has_a_line_for_each_weight_on_a_path() -> None:
+    net = sn.mlp((3, 4, 1), skip=True, activation=("relu", "tanh"), likelihood="gaussian", seed=1)
+    chosen = sn.budget_model(net, weights=12, infeasible="path")
+    axes = plots.plot_structure(Figure().subplots(), net, chosen, names=["a", "b", "c"], outputs=["y"])
+    assert chosen.active is not None
+    assert len(axes.lines) == sum(int(mask.sum()) for mask in chosen.active.values())
+    assert "y" in [text.get_text() for text in axes.texts]
+    with pytest.raises(sn.ArgumentError, match="names must be one for each of the 3 inputs"):
+        plots.plot_structure(Figure().subplots(), net, chosen, names=["a"])
+    with pytest.raises(sn.ArgumentError, match="net must be one network of linear layers, got Network"):
+        plots.plot_structure(Figure().subplots(), sn.convnet((1, 4, 4), 2))
+
+
 def test_each_chart_returns_its_axes(fitted: tuple[sn.Network, Any, sn.Prediction, sn.History]) -> None:
     net, (x, y), prediction, history = fitted
     chosen = sn.median_model(net, infeasible="lower")

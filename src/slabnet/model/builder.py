@@ -153,6 +153,9 @@ class Builder:
         """
         if self.prior.dilution is not None and "inputs" not in (gates or ()):
             refuse("network", "gates", '"inputs" where the prior has a dilution', gates)
+        for kind, widths in units.items():
+            if not widths and kind in (gates or ()):
+                refuse("network", "gates", f"left out for {kind} where there are no such layers", kind)
         if isinstance(activation, str) or not self.can_gate or not isinstance(gates, (str, list, tuple, type(None))):
             return gates
         asked = [] if gates is None else [gates] if isinstance(gates, str) else list(gates)
