@@ -158,3 +158,20 @@ def test_bad_calls() -> None:
         sn.structure(network(), draws=2, names=["a", "b", "c"], columns={"a": (0,)})
     with pytest.raises(sn.ArgumentError, match="net must be a network or a fitted estimator, got str"):
         sn.structure("net")  # type: ignore[arg-type]
+
+
+def test_which_columns_drive_the_mean_and_which_the_noise() -> None:
+    """Each half of the last layer has indicators of its own: closed by hand here, and told apart."""
+    net = sn.mlp((3, 2), likelihood="heteroscedastic")
+    layer = net.body[1]
+    with torch.no_grad():
+        layer.weight.omega.copy_(torch.tensor([[20.0, -20.0, 0.0], [-20.0, 20.0, -20.0]]))
+    result = sn.structure(net, 200)
+    by_name = {column.name: column.parts for column in result.columns}
+    assert by_name["x0"] == {"mean": 1.0, "noise": 0.0}
+    assert by_name["x1"] == {"mean": 0.0, "noise": 1.0}
+    assert by_name["x2"]["mean"] == pytest.approx(0.5, abs=0.15)
+    assert result.used[2] == by_name["x2"]["mean"]
+    assert result.rows()[0][:4] == ("column", "used", "in the mean", "in the noise")
+    assert sn.Structure.from_dict(result.to_dict()).columns == result.columns
+    assert sn.structure(sn.mlp((3, 1), likelihood="gaussian"), 3).columns[0].parts == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ class ColumnStructure:
     included: of its gate to be open, None where it has none. used: that a path leads from it to an output. linear: that
     it is used, and nothing on the way bends it: it enters only linearly. partners: other columns with which it shares
     an active unit, so that they may interact, with the probability of that (from 0.01 on, at most 20 of them).
+    parts: of a response whose outputs stand for a mean and a noise, the probability that a path leads to each.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ColumnStructure:
     used: float
     linear: float
     partners: Mapping[str, float]
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class Structure:
     def rows(self, most: int = MOST_ROWS) -> list[tuple[str, ...]]:
         """One for each of so many columns, those that are used most first; the first row is the head."""
         gated = any(column.included is not None for column in self.columns)
-        head = ("column", *(["included"] if gated else []), "used", "only linearly, if used", "interacts with")
+        parts = list(self.columns[0].parts) if self.columns else []
+        named = [f"in the {part}" for part in parts]
+        head = ("column", *(["included"] if gated else []), "used", *named, "only linearly, if used", "interacts with")
         rows: list[tuple[str, ...]] = [head]
         for column in sorted(self.columns, key=lambda one: -one.used)[:most]:
             shown = {name: share for name, share in column.partners.items() if share >= SHOWN_PARTNER}
@@ -86,7 +90,8 @@ class Structure:
             included = "-" if column.included is None else f"{column.included:.2f}"
             straight = f"{column.linear / column.used:.2f}" if column.used else "-"
             more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-            shares = (*([included] if gated else []), f"{column.used:.2f}", straight)
+            reached = [f"{column.parts[part]:.2f}" for part in parts]
+            shares = (*([included] if gated else []), f"{column.used:.2f}", *reached, straight)
             rows.append((one_line(column.name, 40), *shares, partners + more or "-"))
         return rows
 
@@ -125,7 +130,10 @@ class Structure:
         """The same as plain text and numbers."""
         return {
             "draws": self.draws,
-            "columns": [{**vars(column), "partners": dict(column.partners)} for column in self.columns],
+            "columns": [
+                {**vars(column), "partners": dict(column.partners), "parts": dict(column.parts)}
+                for column in self.columns
+            ],
             "depth": {str(layers): share for layers, share in self.depth.items()},
             "width": [{str(units): share for units, share in width.items()} for width in self.width],
             "units": list(self.units),
@@ -194,7 +202,8 @@ def _structure(counts: Counts, included: Mapping[str, float]) -> Structure:
         likely = sorted(((share, other) for other, share in enumerate(row) if share >= LEAST_PARTNER), key=_likeliest)
         partners = {counts.names[other]: share for share, other in likely[:MOST_PARTNERS]}
         shares = float(counts.used[i]) / draws, float(counts.linear[i]) / draws
-        columns.append(ColumnStructure(name, included.get(name), *shares, partners))
+        reached = {part: float(counted[i]) / draws for part, counted in counts.used_in.items()}
+        columns.append(ColumnStructure(name, included.get(name), *shares, partners, reached))
     return Structure(
         columns=tuple(columns),
         depth={layers: count / draws for layers, count in sorted(counts.depth.items())},

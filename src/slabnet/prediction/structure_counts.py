@@ -18,6 +18,7 @@ from slabnet.model.draws import exact
 from slabnet.model.elementwise import Mixed
 from slabnet.model.layers import SlabLayer
 from slabnet.model.mixture import Mixture
+from slabnet.model.networks import Network
 from slabnet.model.paths import Link, chain_of, find_paths, flat_parts, read_by, unit_edges
 from slabnet.selection.rules import slab_layers
 
@@ -31,7 +32,8 @@ class Counts:
     """In how many of `draws` networks each thing is so; `units` of hidden layers are how many there are.
 
     together: (columns, columns), None for very many columns. with_kind: networks in which an active unit has the
-    activation; kinds: such units, summed over networks.
+    activation; kinds: such units, summed over networks. parts, used_in: of outputs that stand for a mean and a noise,
+    which they are, and in how many networks each column reaches them.
     """
 
     names: tuple[str, ...]
@@ -44,6 +46,8 @@ class Counts:
     width: tuple[Counter[int], ...] = ()
     with_kind: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    parts: Mapping[str, slice] = field(default_factory=dict)
+    used_in: dict[str, Tensor] = field(default_factory=dict)
 
 
 def count_structure(
@@ -66,6 +70,8 @@ def count_structure(
     counts = Counts(named, zero, zero.clone(), together, draws if masks is None else 1, units)
     counts.width = tuple(Counter() for _ in units)
     counts.kinds.update({kind: 0 for layers in hidden for layer, _ in layers for kind in layer})
+    counts.parts = _parts(each[0])
+    counts.used_in = {name: zero.clone() for name in counts.parts}
     device = device_of(net)[0]
     for r in range(counts.draws):
         if masks is not None:
@@ -88,6 +94,7 @@ class _Drawn:
         if chain is None or paths is None:
             refuse("structure", "net", "a chain of layers, whose paths are known", type(net).__name__)
         self.used, self.depth, self.hidden = paths.inputs.cpu(), paths.depth, hidden
+        self.outputs = paths.reach.cpu()  # (outputs, inputs)
         self.reach: list[Tensor] = []  # for each hidden layer (units, inputs) along active weights
         self.active: list[Tensor] = []
         first = torch.eye(len(paths.inputs), device=paths.inputs.device)
@@ -115,6 +122,9 @@ def _add(counts: Counts, parts: Sequence[_Drawn], of_column: Tensor) -> None:
             bent |= read.any(0)
             if counts.together is not None:
                 pairs |= (read.float().T @ read.float()) > 0
+    for name, outputs in counts.parts.items():
+        reached = torch.stack([part.outputs[outputs].any(0) for part in parts]).any(0)
+        counts.used_in[name] += (reached.float() @ of_column) > 0
     counts.used += used
     counts.linear += used & ~bent
     if counts.together is not None:
@@ -142,6 +152,10 @@ def _hidden(net: nn.Module) -> list[tuple[list[str], Tensor]]:
                 names[:] = [row.name] * len(names)
             bends |= torch.tensor([isinstance(part, POOLS) or name != STRAIGHT for name in names])
     return found[:-1]
+
+
+def _parts(net: nn.Module) -> Mapping[str, slice]:
+    return net.likelihood.parts(net.outputs) if isinstance(net, Network) else {}
 
 
 def _inputs_of(net: nn.Module) -> int:

@@ -160,6 +160,10 @@ class Likelihood(nn.Module):
         free = self.y_scale is YScale.STANDARD or self.answer is not Answer.NUMBERS
         return outputs if free else 0
 
+    def parts(self, outputs: int) -> dict[str, slice]:
+        """What outputs stand for, where they are parts of one distribution: name -> which of them."""
+        return {}
+
     def check_outputs(self, outputs: int) -> None:
         """Refuse a number of outputs that this response cannot be made of."""
 

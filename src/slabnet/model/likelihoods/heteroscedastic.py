@@ -56,6 +56,9 @@ class Heteroscedastic(Likelihood):
     def free_outputs(self, outputs: int) -> int:
         return outputs // 2
 
+    def parts(self, outputs: int) -> dict[str, slice]:
+        return {"mean": slice(0, outputs // 2), "noise": slice(outputs // 2, outputs)}
+
     def check_outputs(self, outputs: int) -> None:
         if outputs % 2:
             refuse(
