@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from slabnet.data.correlations import correlations
     from slabnet.estimators import SlabClassifier, SlabRegressor, load_estimator, save_estimator
     from slabnet.estimators.conformal import CrossConformal, cross_conformal
+    from slabnet.estimators.pipelines import predict_distribution
     from slabnet.export import export
     from slabnet.model.activations import register_activation
     from slabnet.model.attach import likelihood_of
@@ -138,6 +139,7 @@ _WHERE = {
     "model.elbo": ["RunningMean", "elbo", "kl"],
     "estimators.conformal": ["CrossConformal", "cross_conformal"],
     "estimators": ["SlabClassifier", "SlabRegressor", "load_estimator", "save_estimator"],
+    "estimators.pipelines": ["predict_distribution"],
     "export": ["export"],
     "compact.folding": ["path_model"],
     "prediction.curves": ["EffectCurve"],

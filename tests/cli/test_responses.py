@@ -145,3 +145,12 @@ def test_a_page_judges_counts_by_their_exposure_and_leaves_out_cut_off_times(fol
     run = slabnet("export", "page.slab", "--to", "numpy", "--out", "page.py", "--json", cwd=folder)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["response"] == "poisson"
+
+
+def test_a_target_that_looks_like_counts_is_said_aloud(folder: Path) -> None:
+    found = fitted(folder, "--target", "visits", "--task", "regression", "--drop", "time,seen,grade", out="plain.slab")
+    assert any(
+        "visits looks like counts: --response negative-binomial may predict it better" in n for n in found["notes"]
+    )
+    found = fitted(folder, "--target", "x", "--drop", "time,seen,grade", out="x.slab")
+    assert not any("looks like" in note and "--response" in note for note in found["notes"])

@@ -113,6 +113,18 @@ def test_the_brier_score_over_time() -> None:
     assert integrated_brier(found, Y, EVENT) == pytest.approx(total / 100)
 
 
+def test_evaluate_knows_times_that_were_cut_off() -> None:
+    found = predicted("weibull")
+    values = sn.evaluate(found, sn.Target(Y, event=EVENT))
+    assert set(values) == {"negative_log_likelihood", "concordance", "integrated_brier"}
+    assert values["concordance"] == concordance(found, Y, EVENT)
+    assert values["integrated_brier"] == integrated_brier(found, Y, EVENT)
+    assert found.mixture is not None
+    each = found.mixture.log_density(Y[:, None], EVENT)
+    assert values["negative_log_likelihood"] == pytest.approx(-float(each.mean()))
+    assert sn.evaluate(found, sn.Target(Y)) == sn.evaluate(found, Y)
+
+
 def test_what_a_score_is_not_for(counts: sn.Prediction) -> None:
     classes = predicted(sn.Ordinal(3))
     for call, said in (

@@ -13,11 +13,11 @@ from slabnet.data.cells import as_label, is_missing
 from slabnet.data.columns import as_numbers
 from slabnet.data.reading import Chunk
 from slabnet.data.task import Task
-from slabnet.estimators.responses import AUTO, regression_responses
+from slabnet.estimators.responses import AUTO, regression_responses, taken_response
 from slabnet.model.likelihoods import LIKELIHOODS
 
 Numbers = NDArray[np.float64]
-ORDINAL = "ordinal"
+ORDINAL, GAUSSIAN, COUNTS = "ordinal", "gaussian", "negative-binomial"
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,18 @@ class ResponseColumns:
 
 
 NO_COLUMNS = ResponseColumns()
+
+
+def other_response(y: Numbers, name: str) -> list[str]:
+    """A note where a target that was fitted with normal noise looks like counts, or like skewed numbers above 0."""
+    taken = taken_response(AUTO, np.asarray(y, dtype=np.float64)[:, None])
+    if taken.name == GAUSSIAN:
+        return []
+    seen = "counts" if taken.name == COUNTS else "skewed numbers above 0"
+    return [
+        f"{one_line(name)} looks like {seen}: --response {taken.name} may predict it better, and its intervals stay "
+        "where values can lie."
+    ]
 
 
 def side_column(values: list[Any], name: str, where: str, rows: Any) -> Numbers:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slabnet.cli.held_out import odd_rows, tested
-from slabnet.cli.responses import NO_COLUMNS, ResponseColumns
+from slabnet.cli.responses import NO_COLUMNS, ResponseColumns, other_response
 from slabnet.cli.summary import describe_model, next_steps, summary
 from slabnet.cli.teachers import Teacher
 from slabnet.config.settings import Recipe
@@ -202,6 +202,8 @@ def fit_table(job: TableJob, out: Path, resume: bool = False, every_minutes: flo
     if isinstance(model, SlabRegressor) and job.response.response is not None:
         notes.append(f"Response: {model.response_} ({model.response_why_}).")
         numbers |= {"response": model.response_, "response_why": model.response_why_}
+    if task == "regression" and job.response.response is None:
+        notes += other_response(y[train], job.target)
     beside = {name: column[test] for name, column in sides.items()}
     if len(test):
         numbers["test"] = tested(model, (x[train], y[train]), x[test], y[test], beside)

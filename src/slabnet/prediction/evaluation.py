@@ -9,7 +9,7 @@ from torch import Tensor
 
 from slabnet.core.errors import check_choice, refuse
 from slabnet.core.records import Answer, Prediction
-from slabnet.model.likelihoods import LIKELIHOODS
+from slabnet.model.likelihoods import LIKELIHOODS, Response, Target, response_of
 from slabnet.prediction.metrics import (
     accuracy,
     accuracy_with_doubt,
@@ -19,6 +19,7 @@ from slabnet.prediction.metrics import (
     interval_coverage,
     negative_log_likelihood,
     rmse,
+    row_log_densities,
 )
 from slabnet.prediction.response_metrics import (
     concordance,
@@ -39,6 +40,7 @@ class Metric:
 
     words: what a person reads. able: whether a prediction has what it takes (its draws, or an interval).
     in_unit: whether the number is in the unit of the response. answer: for a registered metric, what it is about.
+    cut: the same where some times were cut off, given what was seen (`event`); None for what cannot be told of those.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Metric:
     able: Callable[[Prediction], bool] = lambda prediction: True
     in_unit: bool = False
     answer: Answer | None = None
+    cut: Callable[[Prediction, Tensor, Tensor], float] | None = None
 
 
 def _has_draws(prediction: Prediction) -> bool:
@@ -68,7 +71,13 @@ METRICS: dict[str, Metric] = {
             f"accuracy of rows decided at {LEVEL}",
             lambda p, y: accuracy_with_doubt(p, y).accuracy,
         ),
-        Metric("negative_log_likelihood", "negative log-likelihood", negative_log_likelihood, _has_draws),
+        Metric(
+            "negative_log_likelihood",
+            "negative log-likelihood",
+            negative_log_likelihood,
+            _has_draws,
+            cut=lambda p, y, event: -float(row_log_densities(p, y, event).mean()),
+        ),
         Metric("brier", "Brier score", brier),
         Metric("calibration_error", "calibration error", calibration_error),
         Metric("rank_probability_score", "rank probability score", rank_probability_score),
@@ -83,8 +92,8 @@ METRICS: dict[str, Metric] = {
             _has_interval,
         ),
         Metric("quantile_loss", "quantile loss of the median", quantile_loss, _has_draws, in_unit=True),
-        Metric("concordance", "concordance", concordance),
-        Metric("integrated_brier", "integrated Brier score", integrated_brier, _has_draws),
+        Metric("concordance", "concordance", concordance, cut=concordance),
+        Metric("integrated_brier", "integrated Brier score", integrated_brier, _has_draws, cut=integrated_brier),
     )
 }
 
@@ -126,11 +135,12 @@ def registered_metrics(prediction: Prediction) -> list[Metric]:
     return [metric for metric in metrics_of(prediction) if metric.answer is not None]
 
 
-def evaluate(prediction: Prediction, y: Tensor, metrics: Sequence[Metric] | None = None) -> dict[str, float]:
+def evaluate(prediction: Prediction, y: Response, metrics: Sequence[Metric] | None = None) -> dict[str, float]:
     """Every metric that fits the response, by name; one that a prediction has not enough for is left out.
 
     prediction: of `predict`; with `keep_draws=True` and `intervals=0.95` nothing is left out. y: what was observed, a
-    row each. metrics: rows of `METRICS`; left out, those that the likelihood names and those of `register_metric` for
+    row each, or a `Target` whose `event` says which times were seen: what cut-off times tell nothing of is then left
+    out. metrics: rows of `METRICS`; left out, those that the likelihood names and those of `register_metric` for
     its kind of answer.
 
     >>> import torch
@@ -141,5 +151,8 @@ def evaluate(prediction: Prediction, y: Tensor, metrics: Sequence[Metric] | None
     ['rmse', 'negative_log_likelihood', 'crps', 'interval_coverage']
     """
     chosen = metrics_of(prediction) if metrics is None else metrics
-    values = {metric.name: metric.measure(prediction, y) for metric in chosen}
+    event, observed = (y.event if isinstance(y, Target) else None), response_of(y)
+    if event is not None and not bool((event > 0).all()):
+        return {metric.name: float(metric.cut(prediction, observed, event)) for metric in chosen if metric.cut}
+    values = {metric.name: metric.measure(prediction, observed) for metric in chosen}
     return {name: float(value) for name, value in values.items() if value is not None}

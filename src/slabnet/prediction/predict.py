@@ -20,6 +20,7 @@ from slabnet.model.draws import exact
 from slabnet.model.likelihoods import Likelihood, Mixture, Point
 from slabnet.prediction.extrapolation import TrainingSupport
 from slabnet.training.batches import Prepare
+from slabnet.training.datasets import features_of
 
 BUFFER = 4_000_000  # numbers held at once for intervals, however many draws and rows there are
 SINGLE_NETWORK_PHIS = 200
@@ -40,9 +41,9 @@ def predict(
 ) -> Prediction:
     """Predict by model averaging over `draws` joint draws of the network (Algorithm 2).
 
-    draw: `exact` draws structure and weights; `median_drawn` the weights of the median model; `median` and
-        `mean` are single networks, for which `draws` does not matter (of a mixture one for each member);
-        `fixed(masks, ...)` a chosen model.
+    x: rows as an array; or a `DataLoader` or `Dataset` whose rows or batches are x or (x, y).
+    draw: `exact` draws structure and weights; `median_drawn` the weights of the median model, `fixed(masks, ...)` of a
+        chosen one; `median` and `mean` are single networks (of a mixture one for each member), whatever `draws` is.
     intervals: levels of credible (and, where numbers are predicted, predictive) intervals to compute.
     keep_draws: also return the draws one by one.
     chunk: rows at a time; memory beyond the result does not grow with rows or draws, and draw r is the same
@@ -67,7 +68,7 @@ def predict(
     likelihood = likelihood_of(net).to(device, dtype)
     where_x_is = x.device if isinstance(x, Tensor) else torch.device("cpu")
     prepare = Prepare(net, likelihood, dtype, where_x_is, "predict")
-    rows = prepare.features(x)
+    rows = prepare.features(features_of(x))
     if not draw.draws_weights:
         refuse("predict", "draw", "one that draws weights, or a single network", draw.name)
     exposures = None if exposure is None else prepare.side("exposure", exposure, len(rows))

@@ -63,7 +63,8 @@ def fit(
     """Fit the posterior of `net` in place by maximising the bound (Algorithm 1).
 
     A `Mixture` trains its members one after the other, each as a run of its own with a seed of its own.
-    train: (x, y) as tensors or arrays, or an iterable of (x, y) batches with `n` rows in all.
+    train: (x, y) as tensors or arrays, a `Dataset` or `DataLoader` of torch, or another iterable of (x, y) batches with
+        `n` rows in all.
     likelihood: for modules of your own class, as an object or by name; a network of ours has one already.
     validation: (x, y) held out for early stopping (see `TrainConfig.patience`).
     fixed: a `Selection` post-trains that model: only its weights move. "alpha" keeps every inclusion

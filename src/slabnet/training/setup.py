@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from slabnet.config.settings import TrainConfig
 from slabnet.core.devices import device_of, pick_device, pick_dtype
@@ -23,6 +24,7 @@ from slabnet.model.likelihoods import Likelihood, Response, Target, parts_of
 from slabnet.model.networks import Network
 from slabnet.training.batches import Batches, Data, Prepare, TensorBatches, as_batches, is_pair
 from slabnet.training.checkpoints import digest
+from slabnet.training.datasets import DatasetBatches, rows_of_loader
 from slabnet.training.starts import DataStart
 from slabnet.training.validation import hold_out
 
@@ -188,7 +190,12 @@ def _rows(
     if validation is not None and not is_pair(validation):
         refuse("fit", "validation", "a pair (x, y)", type(validation).__name__)
     held_out = None if validation is None else prepare(*validation)
-    data = as_batches(train, n, config.batch_size, prepare)
+    data: Batches
+    if isinstance(train, Dataset) and not isinstance(train, IterableDataset):
+        data = DatasetBatches(train, config.batch_size, prepare)
+    else:
+        n = rows_of_loader(train) if n is None and isinstance(train, DataLoader) else n
+        data = as_batches(train, n, config.batch_size, prepare)
     if config.validation_fraction > 0:
         if held_out is not None:
             refuse("fit", "validation_fraction", "0 when validation data are given", config.validation_fraction)
