@@ -84,8 +84,8 @@ def picture(name: str) -> bytes:
 def main() -> None:
     names = ("gaussian", "heteroscedastic", "student-t", "lognormal", "gamma")
     for name in (*names, "poisson", "negative-binomial", "ordinal", "weibull"):
-        write_atomically(DOCS / "figures" / f"response-{name}.svg", picture(name))
-        print(f"docs/figures/response-{name}.svg", flush=True)
+        write_atomically(DOCS / "responses" / f"{name}.svg", picture(name))
+        print(f"docs/responses/{name}.svg", flush=True)
 
 
 if __name__ == "__main__":
