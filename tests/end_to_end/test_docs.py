@@ -13,6 +13,7 @@ from benchmarks import (
     choosing,
     compact,
     exactness,
+    explain,
     gradients,
     readme,
     recipes,
@@ -55,6 +56,10 @@ def test_the_page_on_speed_is_made_from_its_records() -> None:
 def test_the_page_on_deploying_is_made_from_its_records() -> None:
     record = json.loads((RECORDS / "compact.json").read_text("utf-8"))
     assert (DOCS / "deploy.md").read_text("utf-8") == compact.page(record)
+
+
+def test_the_page_on_explanations_is_made_from_its_records() -> None:
+    assert (DOCS / "explain.md").read_text("utf-8") == explain.page(*explain.records())
 
 
 def test_the_page_on_scale_is_made_from_its_record() -> None:

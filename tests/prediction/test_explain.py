@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import slabnet as sn
 from slabnet.core.noise import keyed_generator
+from slabnet.prediction.explain import SCALES
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "linear": {"sizes": (5, 2)},
@@ -259,3 +260,19 @@ def test_as_the_exact_explainer_of_shap() -> None:
     )(x.numpy())
     np.testing.assert_allclose(why.contributions.mean, theirs.values, atol=1e-5)
     np.testing.assert_allclose(why.baseline.mean, theirs.base_values[0], atol=1e-5)
+
+
+def test_a_layer_without_a_unit_left() -> None:
+    for activation in ("relu", ("relu", "tanh")):
+        net = network((3, 4, 1), skip=True, activation=activation)
+        first = next(part for part in net.body if isinstance(part, sn.Linear))
+        *_, last = (part for part in net.body if isinstance(part, sn.Linear))
+        with torch.no_grad():
+            first.weight.omega.fill_(-40.0)
+            last.weight.omega[:, :4] = -40.0
+            last.weight.omega[:, 4:] = 40.0
+        for scale in SCALES:
+            why = sn.explain(net, rows(2, 3, 0), background=rows(2, 3, 1), draws=3, scale=scale, keep_draws=True)
+            one = why.by_draw
+            assert one is not None
+            np.testing.assert_allclose(one.contributions.sum(2), one.prediction - one.baseline[:, None], atol=1e-9)

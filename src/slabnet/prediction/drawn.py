@@ -78,7 +78,7 @@ class Step:
         return len(self.bias)
 
     def finish(self, z: Tensor) -> Tensor:
-        rows = z.reshape(-1, z.shape[-1])
+        rows = z.reshape(z.shape[:-1].numel(), z.shape[-1])  # a layer may have no unit left
         for part in self.after:
             rows = part(rows)
         return rows.reshape(z.shape)
