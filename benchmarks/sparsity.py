@@ -236,8 +236,8 @@ def picture() -> bytes:
 TEXT = """# Accuracy at few weights
 
 How good a network is that has a few hundred or a few thousand weights. Every weight counts, those of kernels too;
-intercepts are counted apart. Settings come from trials on held-out training images ([recipes](recipes.md)) and were not
-changed after a look at the test rows; each record looked at those once. A dash is a row that has not been run.
+intercepts are counted apart. Settings come from trials on held-out training images and were not changed
+after a look at the test rows; each record looked at those once. A dash is a row that has not been run.
 `python -m benchmarks.sparsity` makes this page from `benchmarks/records/`; nothing is typed.
 
 {targets}
@@ -263,7 +263,7 @@ minutes say little.
 ## A curve from one run
 
 `sn.budget_model` takes the most probable weights of a fitted model, and 10 epochs of post-training move their values.
-Bytes are those of the compact model's file; times are medians of 200 calls with one row through the compact network in torch, one thread.
+Bytes are those of the compact model's file; times are medians of 200 calls with one row, in torch with one thread.
 
 {curves}
 
