@@ -196,7 +196,10 @@ class NetworkConfig(Settings):
     @field_validator("activation", mode="before")
     @classmethod
     def _activation(cls, value: Any) -> Activations:
-        return check_activation("NetworkConfig", value)
+        try:
+            return check_activation("NetworkConfig", value)
+        except ArgumentError as error:  # the settings say their own name
+            raise ValueError(str(error).removeprefix("NetworkConfig: ")) from None
 
     @field_validator("method")
     @classmethod
