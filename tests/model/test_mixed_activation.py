@@ -200,7 +200,7 @@ def test_estimators_commands_and_settings(tmp_path: Path) -> None:
     assert np.isfinite(small.predict(x)).all()
     assert NetworkConfig(activation=("relu", "tanh")).model_dump(mode="json")["activation"] == ["relu", "tanh"]
     assert NetworkConfig(activation=["tanh"]).activation == "tanh"
-    with pytest.raises(sn.ArgumentError, match="^NetworkConfig: activation must be one of"):
+    with pytest.raises(sn.ArgumentError, match=r"^NetworkConfig: activation must be one of"):
         NetworkConfig(activation="squash")
     (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(f"{i},{2.5 * i + 0.25 * (i % 3)}" for i in range(40)) + "\n")
     command = ["fit", "t.csv", "--target", "y", "--out", "m.slab", "--epochs", "2", "--hidden", "4", "--activation"]
