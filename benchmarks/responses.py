@@ -166,7 +166,8 @@ def table(by: dict[str, list[Result]]) -> list[str]:
         "|---" * (len(present) + 3) + "|",
     ]
     for method, rows in by.items():
-        cells = [with_error(mean_and_error([row.get(key) for row in rows]), 3) for key in present]
+        pairs = [mean_and_error([row.get(key) for row in rows]) for key in present]
+        cells = [f"{p[0]:.3f}" if p is not None and np.isnan(p[1]) else with_error(p, 3) for p in pairs]
         seconds = float(np.median([row["seconds"] for row in rows]))
         lines.append(f"| {method} | {len(rows)} | " + " | ".join(cells) + f" | {seconds:.1f} |")
     return lines
