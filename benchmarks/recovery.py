@@ -187,7 +187,7 @@ def page(record: dict[str, Any]) -> str:
         "coefficient (heteroscedastic: eight, three of them of the noise), fitted by a linear model under the bound",
         "itself (`kl_weight` 1), which counts in full from the first step: a linear model starts from the data. The",
         "intervals are central ones of draws from the posterior. Of student-t the dispersions are the scale and the",
-        "degrees of freedom; of the latter 400 rows say little. Poisson: where rates differ much between rows, the start",
+        "degrees of freedom; 400 rows say little of the latter. Poisson: where rates differ much, the start",
         f"from the data lies far off, and {EPOCHS} epochs are too few to close the gap.",
         "",
         *table(record),
