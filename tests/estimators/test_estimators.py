@@ -31,7 +31,7 @@ from slabnet.estimators.scaling import Scaling
 from slabnet.estimators.warnings import far_values
 from slabnet.selection.rules import threshold_model
 
-QUICK: dict[str, Any] = {"hidden": (6,), "epochs": 20, "draws": 5}
+QUICK: dict[str, Any] = {"hidden": (6,), "epochs": 20, "batch_size": 20, "draws": 5}
 
 
 PER_ROW = "noise is drawn for each row, so a row of weight 2 and two rows differ in their draws, not in expectation"
@@ -175,7 +175,7 @@ def test_classes_with_names_and_doubt() -> None:
 def test_two_classes_have_one_output() -> None:
     x, y = load_breast_cancer(return_X_y=True)
     with pytest.warns(UserWarning, match=r"columns nearly alike .*: 0 and 2 \(r = 0.998\)"):
-        model = sn.SlabClassifier(hidden=(10,), epochs=100, random_state=0).fit(x, y)
+        model = sn.SlabClassifier(hidden=(10,), epochs=400, random_state=0).fit(x, y)
     assert model.network_.outputs == 1
     assert model.score(x, y) > 0.95
     np.testing.assert_allclose(model.predict_proba(x).sum(1), 1)
@@ -437,7 +437,8 @@ def test_the_rule_for_defaults() -> None:
     assert small.hidden <= large.hidden
     assert defaults_for(1, 1).batch_size == 1
     assert psi_for(1, 1) == (0.5,)
-    prior = sn.SlabRegressor(epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]
+    assert sn.SlabRegressor(epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]["psi"] == 0.5  # below gates
+    prior = sn.SlabRegressor(gates=False, epochs=1).fit(np.eye(4), range(4)).network_.spec["prior"]
     assert (prior["psi"], prior["intercept_psi"]) == ([0.25, 0.5, 0.5], 0.5)
     given = sn.SlabRegressor(epochs=7, config=sn.TrainConfig(lr=0.5, epochs=9))
     given.n_features_in_, given._seed = 3, 0
@@ -448,11 +449,13 @@ def test_the_rule_for_defaults() -> None:
 
 def test_a_chosen_model_predicts_as_the_masked_network(line: tuple[Any, Any], tmp_path: Path) -> None:
     x, y = line
-    model = sn.SlabRegressor(hidden=(8, 6), epochs=60, draws=11, random_state=0).fit(x, y)
+    plain = {"skip": False, "gates": False, "batch_size": 64}
+    model = sn.SlabRegressor(hidden=(8, 6), epochs=60, draws=11, random_state=0, **plain).fit(x, y)
     for small in (model.sparsify(), model.sparsify("budget", weights=9), model.sparsify(data=(x, y), epochs=5)):
         assert small.selection_ is not None
         assert small.compact_ is not None
-        assert small.compact_.weights <= small.n_weights_ < 8 * 5 + 6 * 8 + 6
+        chosen = small.selection_.total.median_weights  # among them those of units that are constant
+        assert small.n_weights_ <= small.compact_.weights <= chosen < 8 * 5 + 6 * 8 + 6
         rows = small.scaling_x_.apply(x)
         masked = sn.fixed(small.selection_.masks, sn.exact)
         found = sn.predict(small.network_, rows, small.draws, draw=masked, seed=small._seed, intervals=0.9)
