@@ -124,6 +124,15 @@ def factorised_maxima(problem: LinearProblem, count: int) -> list[Factorised]:
 
     With several responses each maximum behind the first differs from it in one response, by the next best one there.
     """
+    return _combined(_maxima_by_response(problem, count), count)
+
+
+def maxima_of_each(problems: Sequence[LinearProblem], count: int) -> list[Factorised]:
+    """The same where each response has a problem of its own, as rows that weigh otherwise for each make it."""
+    return _combined([maxima for one in problems for maxima in _maxima_by_response(one, count)], count)
+
+
+def _maxima_by_response(problem: LinearProblem, count: int) -> list[list[Factorised]]:
     everything = torch.ones_like(problem.log_odds, dtype=torch.bool)
     ridge = problem.ridge(everything)
     starts = [coordinate_ascent(problem, ridge, torch.full_like(ridge, omega)) for omega in (SURE, 0.0, -SURE)]
@@ -132,6 +141,11 @@ def factorised_maxima(problem: LinearProblem, count: int) -> list[Factorised]:
     for k in range(len(ridge)):
         of_row = [Factorised(*(part[k : k + 1] for part in _parts(start))) for start in starts]
         rows.append(_search(problem, k, of_row, count) if searched else _different(of_row, count))
+    return rows
+
+
+def _combined(rows: Sequence[Sequence[Factorised]], count: int) -> list[Factorised]:
+    """The best maximum of all responses together, then those that differ from it in one response."""
     best = [maxima[0] for maxima in rows]
     others = [(float(m.bound - best[k].bound), k, m) for k, maxima in enumerate(rows) for m in maxima[1:]]
     others.sort(key=lambda other: -other[0])

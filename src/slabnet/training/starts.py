@@ -2,8 +2,9 @@
 
 Means that start with a wrong sign lose a race: their indicators close before they have turned. Where inputs meet
 outputs in one layer the model is (generalised) linear, and its factorised posterior is found by coordinate ascent
-(`maths/coordinate_ascent.py`) on a quadratic of the log-likelihood, renewed a few times. Such weights wait at mean zero
-(`Start(mu="data")`) until `fit` has rows to start them from; where it cannot, they start at zero.
+(`maths/coordinate_ascent.py`) on a quadratic of the log-likelihood around each row's output, renewed a few times.
+Such weights wait at mean zero (`Start(mu="data")`) until `fit` has rows to start them from; where it cannot, they start
+at zero.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from slabnet.maths.coordinate_ascent import SAME, Factorised, LinearProblem, factorised_maxima
+from slabnet.maths.coordinate_ascent import SAME, Factorised, LinearProblem, factorised_maxima, maxima_of_each
 from slabnet.model.layers import Linear
 from slabnet.model.likelihoods import Likelihood, Response, response_of
 from slabnet.model.networks import direct_weights
@@ -27,6 +28,9 @@ RIDGE_ROUNDS, SEARCH_ROUNDS = 12, 2
 DISPERSION_STEPS = 30
 LARGEST_OMEGA = 15.0  # alpha is then 1 to 3e-7: a larger one would never come back
 LEAST_CURVATURE = 1e-3
+LEAST_SHARE = 0.05  # of the mean curvature, for single rows: where the log-likelihood is not concave
+MOST_PRODUCTS = 4e9  # of one round; beyond that all rows take the mean curvature
+HALVINGS = 6
 
 
 class DataStart:
@@ -125,11 +129,11 @@ def linear_bound(net: nn.Module, likelihood: Likelihood, data: Batches) -> float
             torch.cat([part if part.ndim > 1 else part[:, None] for part in parts], 1).double()
             for parts in zip(*moments, strict=True)
         )
-        eta, spread = rows.x @ mean.T, (rows.counts * rows.x**2).sum(0) @ variance.T
+        eta, spread = rows.x @ mean.T, rows.x**2 @ variance.T
         fitted = _fit(likelihood, eta, rows.y)
-        curvature = _quadratic(likelihood, eta, rows.y, float(rows.counts.sum()))[1]
+        curvature = _quadratic(likelihood, eta, rows.y)[1]
         divergence = float(rows.layer.kl()) + float(likelihood.kl())
-    return rows.scaled * (fitted - 0.5 * float(curvature @ spread)) - divergence
+    return rows.scaled * (fitted - 0.5 * float((curvature * spread).sum())) - divergence
 
 
 def weights_by_bound(networks: Sequence[nn.Module], bounds: Sequence[float]) -> Tensor:
@@ -145,25 +149,65 @@ def weights_by_bound(networks: Sequence[nn.Module], bounds: Sequence[float]) -> 
 
 def _solve(rows: _LinearRows, likelihood: Likelihood, count: int) -> list[Factorised] | None:
     """The best factorised posteriors of the linear model, None where nothing better than mean zero was found."""
-    x, y, scaled, counts = rows.x, rows.y, rows.scaled, rows.counts
     log_odds, scale = _prior(rows.layer, rows.columns)
-    gram = scaled * (counts * x).T @ x
-    eta = x.new_zeros(len(x), len(log_odds))
-    first = _fit(likelihood, eta, y)
+    mean = rows.x.new_zeros(log_odds.shape)
+    first = _fit(likelihood, rows.x @ mean.T, rows.y)
     for number in range(RIDGE_ROUNDS + SEARCH_ROUNDS):
-        _dispersion(likelihood, eta, y, scaled)
-        slope, curvature = _quadratic(likelihood, eta, y, float(counts.sum()))
-        target = counts * eta + slope / curvature
-        problem = LinearProblem(gram, scaled * target.T @ x, curvature[:, None], log_odds, scale)
-        if not bool(torch.isfinite(problem.cross).all() & torch.isfinite(curvature).all()):
+        eta = rows.x @ mean.T
+        _dispersion(likelihood, eta, rows.y, rows.scaled)
+        problems = _problems(rows, likelihood, eta, log_odds, scale)
+        if problems is None:
             return None
         if number < RIDGE_ROUNDS:
-            mean = problem.ridge(log_odds > -PIN)
+            ridge = torch.cat([one.ridge(one.log_odds > -PIN) for one in problems])
+            mean = _towards(rows, likelihood, mean, ridge, scale)
         else:
-            maxima = factorised_maxima(problem, count if number == RIDGE_ROUNDS + SEARCH_ROUNDS - 1 else 1)
+            several = count if number == RIDGE_ROUNDS + SEARCH_ROUNDS - 1 else 1
+            maxima = maxima_of_each(problems, several) if len(problems) > 1 else factorised_maxima(problems[0], several)
             mean = torch.sigmoid(maxima[0].omega) * maxima[0].mu
-        eta = x @ mean.T
-    return maxima if _fit(likelihood, eta, y) >= first else None
+    return maxima if _fit(likelihood, rows.x @ mean.T, rows.y) >= first else None
+
+
+def _problems(
+    rows: _LinearRows, likelihood: Likelihood, eta: Tensor, log_odds: Tensor, scale: float
+) -> list[LinearProblem] | None:
+    """The quadratic of the log-likelihood around `eta`, one problem for each output; None where it is not finite.
+
+    One for all outputs where the products would take too long: every row then has the mean curvature.
+    """
+    x, scaled = rows.x, rows.scaled
+    slope, curvature = _quadratic(likelihood, eta, rows.y)
+    if not bool(torch.isfinite(slope).all() & torch.isfinite(curvature).all()):
+        return None
+    if x.shape[0] * x.shape[1] ** 2 * eta.shape[1] > MOST_PRODUCTS:
+        mean = (curvature.sum(0) / rows.counts.sum()).clamp_min(LEAST_CURVATURE)
+        target = rows.counts * eta + slope / mean
+        gram = scaled * (rows.counts * x).T @ x
+        return [LinearProblem(gram, scaled * target.T @ x, mean[:, None], log_odds, scale)]
+    one = x.new_ones(1, 1)
+    problems = []
+    for k in range(eta.shape[1]):
+        weighted = scaled * curvature[:, k, None] * x
+        cross = eta[:, k] @ weighted + scaled * slope[:, k] @ x
+        problems.append(LinearProblem(weighted.T @ x, cross[None], one, log_odds[k : k + 1], scale))
+    return problems
+
+
+def _towards(rows: _LinearRows, likelihood: Likelihood, mean: Tensor, ridge: Tensor, scale: float) -> Tensor:
+    """From `mean` to the ridge solution of its quadratic, or part of the way where the penalised fit would fall."""
+
+    def penalised(weights: Tensor) -> float:
+        return (
+            rows.scaled * _fit(likelihood, rows.x @ weights.T, rows.y) - 0.5 * float(weights.square().sum()) / scale**2
+        )
+
+    before, step = penalised(mean), 1.0
+    for _ in range(HALVINGS):
+        new = mean + step * (ridge - mean)
+        if penalised(new) >= before:
+            return new
+        step /= 2
+    return mean
 
 
 def _prior(layer: Linear, columns: Tensor) -> tuple[Tensor, float]:
@@ -191,14 +235,15 @@ def _dtype(likelihood: Likelihood, y: Response) -> torch.dtype:
     return next((t.dtype for t in [*likelihood.parameters(), response_of(y)] if t.is_floating_point()), torch.float32)
 
 
-def _quadratic(likelihood: Likelihood, eta: Tensor, y: Response, count: float) -> tuple[Tensor, Tensor]:
-    """Slope of the log-likelihood at each row and output, and its mean curvature for each output over `count` rows."""
+def _quadratic(likelihood: Likelihood, eta: Tensor, y: Response) -> tuple[Tensor, Tensor]:
+    """Slope and curvature of the log-likelihood at each row and output, for as often as the row counts."""
     with torch.enable_grad():
         at = eta.to(_dtype(likelihood, y), copy=True).requires_grad_()
         (slope,) = torch.autograd.grad(likelihood.total(at, y), at, create_graph=True)
         curved = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
-    curvature = -torch.stack([each.double().sum() for each in curved]) / count
-    return slope.detach().double(), curvature.detach().clamp_min(LEAST_CURVATURE)
+    curvature = -torch.stack(curved, 1).detach().double()
+    least = (LEAST_SHARE * curvature.mean(0)).clamp_min(LEAST_SHARE * LEAST_CURVATURE)
+    return slope.detach().double(), torch.maximum(curvature, least)
 
 
 def _dispersion(likelihood: Likelihood, eta: Tensor, y: Response, scaled: float) -> None:
