@@ -215,3 +215,13 @@ def test_weights_that_were_given_to_fitted_members_stay() -> None:
     net.weigh([0.9, 0.1])
     sn.fit(net, (x.float(), y.float()), quick, progress="off")
     assert net.weights.tolist() == pytest.approx([0.9, 0.1])
+
+
+@pytest.mark.slow
+def test_a_fit_stays_at_the_maximum_it_starts_from() -> None:
+    """Correlated columns: while the KL came in slowly, more of them were taken in, and one maximum left for another."""
+    x, y = designs(8, 100, 0.9, 14)
+    prior = sn.Prior(psi=KNOWN["psi"], sigma_beta=KNOWN["sigma_beta"])
+    net = sn.mlp((8, 1), prior=prior, likelihood=sn.Gaussian(phi=PHI), seed=14)
+    sn.fit(net, (x.float(), y.float()[:, None]), TrainConfig(), seed=14, progress="off")
+    assert (alpha_of(net) > 0.5).nonzero()[:, 0].tolist() == [7]

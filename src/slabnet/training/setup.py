@@ -66,8 +66,9 @@ class Setup:
 
     @property
     def ramp(self) -> int:
-        """Epochs over which the KL comes in, after those."""
-        return 0 if self.post else self.config.ramp_for(self.epochs)
+        """Epochs over which the KL comes in, after those; a start from the data has it whole, or it would be left."""
+        started = self.member in self.start.begun and self.config.ramp_epochs is None
+        return 0 if self.post or started else self.config.ramp_for(self.epochs)
 
     @property
     def hold(self) -> int:

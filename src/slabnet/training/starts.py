@@ -42,7 +42,7 @@ class DataStart:
     def __init__(self, members: int = 1) -> None:
         self.members = members
         self.bounds: dict[int, float] = {}
-        self._begun: set[int] = set()
+        self.begun: set[int] = set()
         self._solved: dict[str, tuple[list[Factorised], list[Tensor]] | None] = {}
 
     def begin(self, net: nn.Module, likelihood: Likelihood, data: Batches, member: int = 0) -> None:
@@ -63,11 +63,11 @@ class DataStart:
         maxima, dispersion = solved
         _put(likelihood, dispersion)
         _take(rows.layer, rows.columns, maxima[member % len(maxima)])
-        self._begun.add(member)
+        self.begun.add(member)
 
     def bound_of(self, net: nn.Module, likelihood: Likelihood, data: Batches, member: int) -> Tensor | None:
         """The bound of a member that began here, as one of several; None of any other."""
-        value = linear_bound(net, likelihood, data) if self.members > 1 and member in self._begun else None
+        value = linear_bound(net, likelihood, data) if self.members > 1 and member in self.begun else None
         return None if value is None else torch.tensor(value, dtype=torch.float64)
 
     def weights(self, networks: Sequence[nn.Module]) -> Tensor | None:
