@@ -19,7 +19,7 @@ def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_one_row_at_a_time_makes_nothing_worse_and_keeps_the_noise() -> None:
     x, y = rows(150, 0)
     x_test, y_test = rows(400, 1)
-    model = sn.SlabRegressor(hidden=(20,), epochs=150, draws=30, random_state=0).fit(x, y)
+    model = sn.SlabRegressor(hidden=(20,), epochs=600, draws=30, random_state=0).fit(x, y)
     before, noise = float(np.sqrt(((model.predict(x_test) - y_test) ** 2).mean())), model.noise_std_
     more = rows(15, 2)
     for i in range(15):
@@ -32,8 +32,9 @@ def test_one_row_at_a_time_makes_nothing_worse_and_keeps_the_noise() -> None:
 
 def test_the_weight_of_the_kl_stays_what_it_was() -> None:
     x, y = rows(120, 0)
-    model = sn.SlabRegressor(hidden=(5,), epochs=5, draws=5, random_state=0).fit(x, y)
-    assert model.history_.kl_weight == 0.5
+    half = sn.TrainConfig(kl_weight=0.5)
+    model = sn.SlabRegressor(hidden=(5,), config=half, epochs=5, draws=5, random_state=0).fit(x, y)
+    model.config = None
     assert model.partial_fit(x[:5], y[:5]).history_.config["kl_weight"] == 0.5
     model.partial_fit(x[:5], y[:5])
     assert model.history_.kl_weight == 0.5

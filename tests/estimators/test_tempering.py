@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,30 +60,35 @@ def test_a_trial_takes_the_noise_from_held_out_rows() -> None:
     assert model.noise_std_ == pytest.approx(0.3, rel=0.35)
 
 
-def test_the_rule_has_half_the_kl_where_rows_are_enough() -> None:
+def test_the_bound_stands_where_half_its_kl_lets_noise_in() -> None:
+    """Two of twelve columns matter: under half the KL most columns come in."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 12))
+    y = 2 * x[:, 0] + np.sin(x[:, 1]) + rng.normal(size=400)
+    model = sn.SlabRegressor(hidden=(20,), epochs=400, random_state=0).fit(x, y)
+    assert model.trial_ is not None
+    assert set(model.trial_.log_densities) == {1.0, 0.5}
+    assert model.history_.kl_weight == 1.0
+    assert model.selected_features_.tolist() == [0, 1]
+
+
+def test_there_is_no_trial_where_rows_are_few_or_a_weight_is_given() -> None:
     rng = np.random.default_rng(7)
     x = rng.normal(size=(120, 3))
     y = x[:, 0] + 0.3 * rng.normal(size=120)
-
-    def weight(rows: int = 120, **options: Any) -> float:
-        given = {"hidden": (4,), "epochs": 2, "random_state": 0} | options
-        model = sn.SlabRegressor(**given).fit(x[:rows], y[:rows])
-        assert model.trial_ is None
-        return model.history_.kl_weight
-
-    assert weight() == 0.5
-    for options in ({"rows": 99}, {"hidden": ()}, {"config": sn.TrainConfig(kl_weight=1.0)}):
-        assert weight(**options) == 1.0
+    for options in ({"hidden": ()}, {"config": sn.TrainConfig(kl_weight=1.0)}):
+        assert sn.SlabRegressor(**{"hidden": (4,), "epochs": 2} | options).fit(x, y).trial_ is None
+    assert sn.SlabRegressor(hidden=(4,), epochs=2).fit(x[:99], y[:99]).trial_ is None
     assert sn.SlabClassifier(hidden=(4,), epochs=2).fit(x, y > 0).history_.kl_weight == 1.0
 
 
-@pytest.mark.parametrize("config", [None, HALF])
-def test_noise_follows_rows_that_come_later(config: sn.TrainConfig | None) -> None:
+@pytest.mark.parametrize("config", [sn.TrainConfig(kl_weight=1.0), HALF])
+def test_noise_follows_rows_that_come_later(config: sn.TrainConfig) -> None:
     """Ten times the noise in later rows: intervals hold them after a few thousand."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
     model = sn.SlabRegressor(config=config, epochs=600, random_state=0).fit(x, x[:, 0] + 0.1 * rng.normal(size=200))
-    assert (model.trial_ is None) == (config is None)
+    assert (model.trial_ is None) == (config is not HALF)
     before = model.noise_std_
     for _ in range(6):
         x = rng.normal(size=(500, 3))

@@ -14,8 +14,8 @@ The rule, for n rows and p inputs:
 | epochs | as many as it takes for 2 000 steps, at least 80; never more than 20 000 steps take |
 | ramp_epochs | half of the epochs: the KL comes in while the data speak for the weights |
 | lr, omega_lr, schedule | 0.02, 0.05, falling as a cosine |
-| kl_weight | 1; with hidden layers, n >= 100 and n >= 20 columns: 0.5 under normal noise, else 1 or 0.5, by a trial |
-| phi | learned with the weights; after a trial (`tempering.py`), from the rows it held out |
+| kl_weight | 1; in regression with hidden layers, n >= 100 and n >= 20 columns: 1 or 0.5, by a trial (`tempering.py`) |
+| phi | learned with the weights; after a trial, from the rows it held out |
 
 Standardised columns make one pair of step sizes good for all tables; steps, not epochs, are what the inclusion
 probabilities need to settle.
@@ -33,7 +33,6 @@ MOST_ROWS_A_STEP = 256
 STEPS = 2000
 FEWEST_EPOCHS = 80
 MOST_STEPS = 20_000  # a minute on one core: from 64 000 rows on more rows mean fewer passes
-TEMPERED = 0.5
 
 
 @dataclass(frozen=True)

@@ -178,16 +178,12 @@ class SlabEstimator(ScoresRows, Calibrates, KnowsUnits, KnowsModel, Summarises, 
         check_dependence("fit", len(table), dependence.groups, dependence.times)
         self._start(table, target.weight if isinstance(target, Target) else None)
         rows = (self._scale_x(table), target)
-        config = self._with_kl_weight(self._training(len(table)), *rows)
+        config = self._training(len(table))
         self.trial_ = self._try_out(*rows, config, Keeping(self._show(), checkpoint, resume), dependence)
         if self.trial_ is not None:
             config = config.model_copy(update={"kl_weight": self.trial_.kl_weight})
         self.history_ = fit(self.network_, rows, config, progress=self._show(), checkpoint=checkpoint, resume=resume)
         return self._finish(table, len(table))
-
-    def _with_kl_weight(self, config: TrainConfig, x: Array, y: Any) -> TrainConfig:
-        """The settings with the weight of the KL that the rule gives these rows."""
-        return config
 
     def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
         """What some rows say before all of them are fitted; None where nothing is asked of them."""

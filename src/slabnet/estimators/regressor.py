@@ -10,7 +10,6 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from slabnet.config.settings import TrainConfig
-from slabnet.config.tables import TEMPERED
 from slabnet.core.errors import check_choice, check_number, refuse
 from slabnet.core.figures import written
 from slabnet.core.records import Prediction
@@ -112,26 +111,10 @@ class SlabRegressor(RegressorMixin, SlabEstimator):  # type: ignore[misc]
         each = np.ones(rows) if exposure is None else np.asarray(column_or_1d(exposure), dtype=np.float64)
         return self.rate_ * each
 
-    @property
-    def _weight_of_kl_given(self) -> bool:
-        return self.config is not None and "kl_weight" in self.config.model_fields_set
-
-    def _has_a_rule(self, y: Any) -> bool:
-        """Whether the weight of the KL is known without a trial: the noise is one number, and rows count alike."""
-        return not isinstance(y, Target) and bool(self.network_.likelihood.noise_variances())
-
-    def _with_kl_weight(self, config: TrainConfig, x: Array, y: Any) -> TrainConfig:
-        enough = bool(self.network_.hidden) and worth_trying(len(x), self.n_features_in_)
-        if self._weight_of_kl_given or not self._has_a_rule(y) or not enough:
-            return config
-        return config.model_copy(update={"kl_weight": TEMPERED})
-
     def _try_out(self, x: Array, y: Any, config: TrainConfig, keeping: Keeping, dependence: Dependence) -> Trial | None:
-        """See what the KL should weigh where there is no rule, and how large the noise is under a weight given."""
-        given = self._weight_of_kl_given
+        """Deep enough a network, and enough rows: see what the KL should weigh, and how large the noise is."""
+        given = self.config is not None and "kl_weight" in self.config.model_fields_set
         weights = (config.kl_weight,) if given else KL_WEIGHTS
-        if not given and self._has_a_rule(y):
-            return None
         if isinstance(y, Target) and y.weight is not None:
             rows = np.flatnonzero(np.asarray(y.weight))  # those that count
             x, y, dependence = x[rows], y[rows], dependence.of_rows(rows)
