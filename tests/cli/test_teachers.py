@@ -56,7 +56,7 @@ def test_a_regression_teacher_speaks_in_units_of_the_target(folder: Path) -> Non
             def of_table(self, *words: Any) -> Any:
                 return super().of_table(*words) + more  # noqa: B023
 
-        recipe = Recipe(train=TrainConfig(epochs=60, kl_weight=1.0))
+        recipe = Recipe(train=TrainConfig(epochs=200, kl_weight=1.0))
         job = TableJob(folder / "r.csv", "y", recipe, teacher=Other(folder / "r.slab", 1.0))
         fit_table(job, folder / "other.slab")
         said.append(float(load_estimator(folder / "other.slab").on_inputs().predict(np.zeros((1, 3)))[0]))

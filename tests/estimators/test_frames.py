@@ -38,7 +38,7 @@ def houses() -> tuple[pd.DataFrame, Any]:
 
 @pytest.fixture(scope="module")
 def fitted(houses: tuple[pd.DataFrame, Any]) -> sn.SlabRegressor:
-    return sn.SlabRegressor(hidden=(8,), epochs=80, random_state=0).fit(*houses)
+    return sn.SlabRegressor(hidden=(8,), epochs=300, random_state=0).fit(*houses)
 
 
 def test_columns_stay_columns(houses: tuple[pd.DataFrame, Any], fitted: sn.SlabRegressor) -> None:
@@ -65,7 +65,7 @@ def test_every_library_gives_the_same(houses: tuple[pd.DataFrame, Any], fitted: 
     expected = fitted.predict(frame)
     for table in tables:
         np.testing.assert_array_equal(fitted.predict(table), expected)
-    arrow = sn.SlabRegressor(hidden=(8,), epochs=80, random_state=0).fit(tables[3], y)
+    arrow = sn.SlabRegressor(hidden=(8,), epochs=300, random_state=0).fit(tables[3], y)
     np.testing.assert_allclose(arrow.predict(frame), expected)
     with pytest.raises(sn.ArgumentError, match="a table with the columns size, colour, flag, cost, note, got size"):
         fitted.predict(tables[3].select(["size"]))

@@ -347,6 +347,6 @@ def test_counts_of_an_estimator_are_of_active_weights() -> None:
     assert chosen.active is not None
     on_paths = sum(int(mask.sum()) for mask in chosen.active.values())
     assert 0 < model.n_weights_ == on_paths < chosen.total.median_weights
-    assert model.density_ == on_paths / (50 + 100 + 10)
+    assert model.density_ == on_paths / (50 + (10 + 5) * 10 + 10 + 5)
     found = sn.inspect_network(model.network_)
     assert found["total"]["active_weights"] == on_paths

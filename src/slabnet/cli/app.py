@@ -37,7 +37,7 @@ for part in (
     app.add_typer(part.commands)
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
-PATIENCE = 3.0  # seconds
+PATIENCE = 10.0  # seconds: a busy machine is slow to end the others
 FIRST_STEPS = f"""slabnet {__version__}: Bayesian neural networks that learn which of their weights they need.
 
 First steps:
