@@ -113,8 +113,8 @@ def medians(outcomes: dict[str, dict[str, list[Result]]], method: str, key: str)
 def summary(outcomes: dict[str, dict[str, list[Result]]]) -> list[str]:
     """One row for each method: mean ratio of losses, tables that got worse, and what the median model is made of."""
     lines = [
-        "| method | mean ratio of the loss to plain | median ratio | worse by over 2% | active weights, median | columns in use "
-        "| seconds, median |",
+        "| method | mean ratio of the loss to plain | median ratio | worse by over 2% | active weights, median "
+        "| columns in use | seconds, median |",
         "|---|---|---|---|---|---|---|",
     ]
     for method in METHODS:
@@ -123,7 +123,8 @@ def summary(outcomes: dict[str, dict[str, list[Result]]]) -> list[str]:
         share = np.mean([columns[name] / outcomes[name][method][0]["of_columns"] for name in outcomes])
         worse = sum(ratio > 1.02 for ratio in each.values())
         lines.append(
-            f"| {method} | {np.mean(list(each.values())):.3f} | {np.median(list(each.values())):.3f} | {worse} of {len(each)} "
+            f"| {method} | {np.mean(list(each.values())):.3f} | {np.median(list(each.values())):.3f} "
+            f"| {worse} of {len(each)} "
             f"| {np.median(list(weights.values())):.0f} | {share:.2f} "
             f"| {np.median(list(medians(outcomes, method, 'seconds').values())):.0f} |"
         )
