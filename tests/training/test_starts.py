@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,6 +216,31 @@ def test_weights_that_were_given_to_fitted_members_stay() -> None:
     net.weigh([0.9, 0.1])
     sn.fit(net, (x.float(), y.float()), quick, progress="off")
     assert net.weights.tolist() == pytest.approx([0.9, 0.1])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_fit_from_the_data_that_goes_on_is_the_fit_without_a_stop(anew: bool, tmp_path: Path) -> None:
+    """In the network that was stopped, which starts nowhere anew, as in a new one: the KL keeps its whole weight."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 4, generator=generator)
+    y = (2 * x[:, 0] - x[:, 1] + torch.randn(120, generator=generator))[:, None]
+    config = sn.TrainConfig(epochs=8, batch_size=30)
+
+    def network() -> sn.Network:
+        return sn.mlp((4, 1), likelihood="gaussian", seed=1)
+
+    def stop(epoch: sn.Epoch) -> None:
+        if epoch.epoch == 3:
+            raise RuntimeError("stopped")
+
+    whole, stopped = network(), network()
+    sn.fit(whole, (x, y), config, progress="off")
+    keep = sn.Checkpoints(str(tmp_path / "run"), every_steps=1)
+    with pytest.raises(RuntimeError, match="stopped"):
+        sn.fit(stopped, (x, y), config, progress="off", checkpoint=keep, on_epoch=stop)
+    gone_on = network() if anew else stopped
+    sn.fit(gone_on, (x, y), config, progress="off", checkpoint=keep, resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), gone_on.parameters(), strict=True))
 
 
 @pytest.mark.slow

@@ -81,7 +81,8 @@ class TrainConfig(Settings):
         weights near the threshold, and need long training: a short fit ends before it has learned.
     draw: "local", "relaxed", "straight_through" (both at temperature `delta`), "score", or one that was registered.
     kl: "exact" where a closed form exists, or "sampled": the paper's log q - log p at the drawn weights.
-    ramp_epochs: epochs, after pretraining, over which the weight of the KL grows to kl_weight; None means half of all.
+    ramp_epochs: epochs, after pretraining, over which the weight of the KL grows to kl_weight; None means half of all,
+        or none where the weights start from the data (`Start(mu="data")` in a network of one layer).
         Post-training (a fixed selection) uses no ramp: nothing is being pruned.
     kl_weight: 1 is the bound itself; anything else is a tempered posterior, and the history says so.
     validation_fraction: share of the rows held out; patience: epochs without a better validation

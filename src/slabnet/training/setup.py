@@ -68,7 +68,12 @@ class Setup:
     def ramp(self) -> int:
         """Epochs over which the KL comes in, after those; a start from the data has it whole, or it would be left."""
         started = self.member in self.start.begun and self.config.ramp_epochs is None
-        return 0 if self.post or started else self.config.ramp_for(self.epochs)
+        return 0 if started else self.ramp_without_start
+
+    @property
+    def ramp_without_start(self) -> int:
+        """The same where the weights do not start from the data."""
+        return 0 if self.post else self.config.ramp_for(self.epochs)
 
     @property
     def hold(self) -> int:

@@ -52,6 +52,7 @@ class State:
 
     order: the generator of the order of the rows. rows, steps: seen and made so far. part: the epoch under way.
     cutter: what leaves dead neurons out of the computation, where the network is of that kind.
+    resumed_ramp: the epochs over which the KL comes in, of a run that goes on: its weights start nowhere anew.
     """
 
     setup: Setup
@@ -67,6 +68,12 @@ class State:
     cuts: list[Cut] = field(default_factory=list)
     best: Best | None = None
     finished: bool = False
+    resumed_ramp: int | None = None
+
+    @property
+    def ramp(self) -> int:
+        """Epochs over which the KL comes in, after those in which only the means are trained."""
+        return self.setup.ramp if self.resumed_ramp is None else self.resumed_ramp
 
     @property
     def working(self) -> tuple[nn.Module, FusedAdam]:
@@ -81,7 +88,7 @@ class State:
         if self.pretraining:
             return 0.0
         n = self.setup.data.n
-        rows, seen = self.setup.ramp * n, self.rows - self.setup.pretrained * n
+        rows, seen = self.ramp * n, self.rows - self.setup.pretrained * n
         return self.setup.config.kl_weight * (min(1.0, (seen + 1) / rows) if rows else 1.0)
 
     @property
@@ -124,11 +131,7 @@ class State:
         """Note an epoch, and keep its state if it is the best one since the ramp; before, the densest model is best."""
         self.epochs.append(epoch)
         value = epoch.validation_log_likelihood
-        if (
-            value is None
-            or self.setup.config.patience is None
-            or epoch.epoch <= self.setup.pretrained + self.setup.ramp
-        ):
+        if value is None or self.setup.config.patience is None or epoch.epoch <= self.setup.pretrained + self.ramp:
             return
         if self.best is None or value > self.best.value:
             self.best = Best(value, epoch.epoch, values)
@@ -162,6 +165,7 @@ class State:
             "kl_outside": 0.0 if self.cutter is None else self.cutter.kl_outside,
             "rates": {group["name"]: group["lr"] for group in self.rates()},
             "stream_epochs": self.setup.data.epochs,
+            "ramp": self.ramp,
         }
         return state, {name: value.clone() for name, value in self._tensors().items()}
 
@@ -200,6 +204,7 @@ class State:
         self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
         self.cuts = [Cut(**cut | {"left": tuple(cut["left"])}) for cut in state["cuts"]]
         self.rows, self.steps, self.finished = state["rows"], state["steps"], state["finished"]
+        self.resumed_ramp = state.get("ramp", self.setup.ramp_without_start)  # runs of 0.1 did not note it
         self.put_values([tensors[f"net:{i}"] for i in range(len(self.setup.tensors()))])
         self.optimiser.settle()
         for i, parameter in enumerate(self.parameters()):
@@ -253,6 +258,8 @@ def _check_numbers(run: State, state: dict[str, Any]) -> None:
     for name, value in [*((name, state[name]) for name in _WHOLE), *part.items()]:
         _need(type(value) is int and 0 <= value < 2**62, name, value)
     _need(type(state["finished"]) is bool, "finished", state["finished"])
+    ramp = state.get("ramp", 0)
+    _need(type(ramp) is int and 0 <= ramp < 2**62, "ramp", ramp)
     _need(part["batches"] <= min(state["steps"], run.setup.data.n), "batches", part["batches"])
     _need((part["batches"] > 0) == (part["rows"] > 0), "rows", part["rows"])
     _need(isinstance(state["epochs"], list) and len(state["epochs"]) <= run.setup.epochs, "epochs", state["epochs"])
